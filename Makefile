@@ -1,0 +1,64 @@
+# Needs GNU make and a Python of at least 3.11 with its venv module; everything else goes to .venv.
+
+PYTHON ?= python3
+LOCK_PYTHON ?= python3.11
+PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+WORKERS ?= $(shell [ $(PROCESSORS) -gt 2 ] && echo $(PROCESSORS) || echo 2)
+ARGS ?=
+
+VENV := .venv
+LOCK_VENV := .venv-lock
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+LOCK := requirements-dev.lock
+CODE := $(wildcard src tests examples bench)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types check lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## Create .venv with the locked dependencies and this package
+
+$(INSTALLED): $(LOCK) pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Duly needs Python 3.11 or newer, this is " + sys.version.split()[0] + ". Choose another: make setup PYTHON=python3.12")'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCK)
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup ## Run the guided tour
+	$(BIN)/python examples/tour.py
+
+test: setup ## Run the tests; ARGS="tests/unit -k name" selects, WORKERS=4 sets the processes
+	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+
+lint: setup ## Check style, formatting and the direction of imports
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/lint-imports
+
+types: setup ## Check types
+	$(BIN)/mypy $(CODE)
+
+check: lint types test ## Everything that must pass before a commit
+
+# Resolved on the oldest supported Python, from the package index alone: files that only this
+# machine has (pip's find-links and extra indexes) must not get into the lock.
+lock: ## Resolve the dependencies again; ARGS=--upgrade takes newer versions
+	$(LOCK_PYTHON) -m venv --clear $(LOCK_VENV)
+	$(LOCK_VENV)/bin/python -m pip install --quiet 'pip-tools>=7.4,<8'
+	env -u PIP_FIND_LINKS -u PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE=/dev/null \
+		CUSTOM_COMPILE_COMMAND='make lock' \
+		$(LOCK_VENV)/bin/pip-compile --quiet --no-config --all-extras --generate-hashes \
+		--allow-unsafe --strip-extras --no-emit-options --no-emit-index-url \
+		--no-emit-trusted-host --no-emit-find-links \
+		--output-file $(LOCK) $(ARGS) pyproject.toml
+	rm -rf $(LOCK_VENV)
+
+clean: ## Remove the environment, caches and build results
+	rm -rf $(VENV) $(LOCK_VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find $(CODE) -type d -name __pycache__ -prune -exec rm -rf {} +

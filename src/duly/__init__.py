@@ -1,0 +1,87 @@
+"""Duly runs work at the right time, once, on as many machines as you have."""
+
+from duly.app import App
+from duly.client.client import Prepared
+from duly.client.job import Job
+from duly.client.task import NamedTask, Task
+from duly.errors import (
+    ConfigurationError,
+    DulyError,
+    InvalidArguments,
+    InvalidInput,
+    InvalidOption,
+    InvalidPayload,
+    InvalidSchedule,
+    JobCancelled,
+    JobFailed,
+    KeyConflict,
+    PayloadTooLarge,
+    ResultTimeout,
+    SchemaAhead,
+    SchemaBehind,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    TransactionEnded,
+    UnknownJob,
+    UnknownTask,
+    WrongConnection,
+)
+from duly.model.attempt import Attempt, Failure, Outcome
+from duly.model.job import Delivery, JobRecord, KeyPolicy, Priority, State, Status
+from duly.model.query import Cancellation, Replay
+from duly.policy.retry import exponential, fixed, linear
+
+LOW = Priority.LOW
+NORMAL = Priority.NORMAL
+HIGH = Priority.HIGH
+URGENT = Priority.URGENT
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "HIGH",
+    "LOW",
+    "NORMAL",
+    "URGENT",
+    "App",
+    "Attempt",
+    "Cancellation",
+    "ConfigurationError",
+    "Delivery",
+    "DulyError",
+    "Failure",
+    "InvalidArguments",
+    "InvalidInput",
+    "InvalidOption",
+    "InvalidPayload",
+    "InvalidSchedule",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
+    "JobRecord",
+    "KeyConflict",
+    "KeyPolicy",
+    "NamedTask",
+    "Outcome",
+    "PayloadTooLarge",
+    "Prepared",
+    "Priority",
+    "Replay",
+    "ResultTimeout",
+    "SchemaAhead",
+    "SchemaBehind",
+    "State",
+    "Status",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
+    "Task",
+    "TransactionEnded",
+    "UnknownJob",
+    "UnknownTask",
+    "WrongConnection",
+    "exponential",
+    "fixed",
+    "linear",
+]

@@ -1,0 +1,1 @@
+"""What application code holds: tasks, jobs, submissions."""

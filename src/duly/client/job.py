@@ -1,0 +1,156 @@
+"""A job in the hands of application code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from uuid import UUID
+
+from duly.errors import JobCancelled, JobFailed, ResultTimeout, UnknownJob
+from duly.model.attempt import Attempt
+from duly.model.job import JobRecord, State, Status
+from duly.model.query import Cancellation
+from duly.policy.duration import parse as parse_duration
+
+if TYPE_CHECKING:
+    from duly.client.client import Client
+
+R = TypeVar("R")
+Duration = timedelta | float | str
+
+
+class Job(Generic[R]):
+    """One job: its record as of the last look, and what can be done with it.
+
+    `created` is false when the submission that returned this found its key held by this job.
+    """
+
+    __slots__ = ("_client", "_decode", "created", "record")
+
+    def __init__(
+        self,
+        record: JobRecord,
+        client: Client,
+        decode: Callable[[str], Any],
+        created: bool = False,
+    ) -> None:
+        self.record = record
+        self.created = created
+        self._client = client
+        self._decode = decode
+
+    @property
+    def id(self) -> UUID:
+        """The job's id; ids sort by creation."""
+        return self.record.id
+
+    @property
+    def task(self) -> str:
+        """The name of its task."""
+        return self.record.task
+
+    @property
+    def queue(self) -> str:
+        """The queue it is in."""
+        return self.record.queue
+
+    @property
+    def state(self) -> State:
+        """Its stored state, as of the last look."""
+        return self.record.state
+
+    @property
+    def status(self) -> Status:
+        """Its state as a person is shown it: a pending job is scheduled, ready or retrying."""
+        return self.record.status(datetime.now(UTC))
+
+    def refresh(self) -> Job[R]:
+        """Look again."""
+        self.record = self._found(self._client.store.run(self._client.store.get([self.id]))[0])
+        return self
+
+    async def arefresh(self) -> Job[R]:
+        """Look again."""
+        store = self._client.store
+        self.record = self._found((await store.arun(store.get([self.id])))[0])
+        return self
+
+    def result(self, timeout: Duration | None = None) -> R:
+        """Wait for the job and return its result.
+
+        Raises JobFailed when it is dead, JobCancelled when it was cancelled, and ResultTimeout
+        when it has not finished after `timeout`; the job goes on then.
+        """
+        seconds = _seconds(timeout)
+        future = self._client.waiting.enter(self.id)
+        try:
+            self.record = self._found(future.result(seconds))
+        except FutureTimeout:
+            self._client.waiting.leave(self.id, future)
+            raise self._late(seconds) from None
+        return self._outcome()
+
+    async def aresult(self, timeout: Duration | None = None) -> R:
+        """Wait for the job and return its result; see `result`."""
+        seconds = _seconds(timeout)
+        future: Future[JobRecord | None] = self._client.waiting.enter(self.id)
+        try:
+            self.record = self._found(await asyncio.wait_for(asyncio.wrap_future(future), seconds))
+        except TimeoutError:
+            raise self._late(seconds) from None
+        finally:
+            self._client.waiting.leave(self.id, future)
+        return self._outcome()
+
+    def cancel(self, reason: str | None = None) -> Cancellation:
+        """Cancel the job: at once if it has not started, by request if it runs."""
+        store = self._client.store
+        return store.run(store.cancel([self.id], reason))[0]
+
+    async def acancel(self, reason: str | None = None) -> Cancellation:
+        """Cancel the job: at once if it has not started, by request if it runs."""
+        store = self._client.store
+        return (await store.arun(store.cancel([self.id], reason)))[0]
+
+    def attempts(self) -> list[Attempt]:
+        """Its finished attempts, in the order they were made."""
+        return self._client.store.run(self._client.store.attempts(self.id))
+
+    async def aattempts(self) -> list[Attempt]:
+        """Its finished attempts, in the order they were made."""
+        return await self._client.store.arun(self._client.store.attempts(self.id))
+
+    def _found(self, record: JobRecord | None) -> JobRecord:
+        if record is None:
+            raise UnknownJob(self.id)
+        return record
+
+    def _outcome(self) -> R:
+        record = self.record
+        if record.state is State.CANCELLED:
+            raise JobCancelled(record.id, record.reason)
+        if record.state is State.DEAD:
+            error = record.error
+            raise JobFailed(
+                record.id,
+                record.reason,
+                error.type if error else None,
+                error.message if error else None,
+                error.traceback if error else None,
+            )
+        value: R = self._decode("null" if record.result is None else record.result)
+        return value
+
+    def _late(self, seconds: float | None) -> ResultTimeout:
+        return ResultTimeout(self.id, seconds or 0.0, self.status.value)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.task} {self.state.value}>"
+
+
+def _seconds(timeout: Duration | None) -> float | None:
+    return None if timeout is None else parse_duration(timeout, "timeout").total_seconds()

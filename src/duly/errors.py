@@ -1,0 +1,204 @@
+"""Every exception Duly raises.
+
+DulyError
+├── InvalidInput (ValueError)       what was handed in is wrong; nothing was stored
+│   ├── InvalidArguments            a task's arguments do not fit its signature
+│   ├── InvalidPayload              JSON outside the strict profile, with the path
+│   ├── PayloadTooLarge             arguments, a result or metadata over the limit
+│   ├── InvalidOption               priority, queue, duration, run_at, tags, key, ...
+│   └── InvalidSchedule             cron expression, time zone, interval
+├── ConfigurationError              a setting, a URL, a duplicate task name
+├── UnknownTask                     no such task is registered or catalogued
+├── UnknownJob                      no such job (or its retention has passed)
+├── KeyConflict                     a live job holds this key
+├── JobNotSucceeded                 a result was asked for and there is none
+│   ├── JobFailed                   the job is dead
+│   └── JobCancelled                the job was cancelled, or expired
+├── ResultTimeout (TimeoutError)    the job has not finished in time; it goes on
+├── NotInTask (RuntimeError)        duly.current() outside a running task
+└── StoreError
+    ├── StoreUnavailable            the database cannot be reached
+    ├── StoreFull                   no room on the disk; what was accepted is kept
+    ├── SchemaBehind                run `duly db migrate`
+    ├── SchemaAhead                 this release is too old for the database
+    ├── LeaseLost                   the worker's lease has ended; its jobs are not its own
+    ├── WrongConnection             a connection of another kind, database or file
+    └── TransactionEnded            the connection handed out is no longer valid
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+
+class DulyError(Exception):
+    """Base of every error Duly raises."""
+
+
+class InvalidInput(DulyError, ValueError):
+    """What was handed in is wrong; nothing was stored."""
+
+
+class InvalidArguments(InvalidInput):
+    """A task's arguments do not fit its signature."""
+
+    def __init__(self, task: str, problem: str, argument: str | None = None) -> None:
+        self.task = task
+        self.argument = argument
+        where = f", argument {argument!r}" if argument else ""
+        super().__init__(f"task {task!r}{where}: {problem}")
+
+
+class InvalidPayload(InvalidInput):
+    """A value lies outside the strict JSON profile. `path` leads to it, `$` being the whole."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path}: {problem}")
+
+
+class PayloadTooLarge(InvalidInput):
+    """Arguments, a result or metadata are larger than the limit."""
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        self.what = what
+        self.size = size
+        self.limit = limit
+        super().__init__(
+            f"{what} would take {size:,} bytes, the limit is {limit:,}: store the data elsewhere "
+            "and pass a reference, or raise payload_limit"
+        )
+
+
+class InvalidOption(InvalidInput):
+    """An option of a submission or a task is wrong."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        self.option = option
+        super().__init__(f"{option}: {problem}")
+
+
+class InvalidSchedule(InvalidInput):
+    """A recurrence rule is wrong, or can never fire."""
+
+
+class ConfigurationError(DulyError):
+    """A setting, a URL or a registration is wrong."""
+
+
+class UnknownTask(DulyError):
+    """No such task is registered here or catalogued in the store."""
+
+    def __init__(self, task: str, advice: str) -> None:
+        self.task = task
+        super().__init__(f"unknown task {task!r}: {advice}")
+
+
+class UnknownJob(DulyError):
+    """No such job, or its retention has passed."""
+
+    def __init__(self, job_id: UUID) -> None:
+        self.job_id = job_id
+        super().__init__(f"no job {job_id}: it never existed, or its retention has passed")
+
+
+class KeyConflict(DulyError):
+    """Another job holds this key and the policy is to reject."""
+
+    def __init__(self, task: str, key: str, holder: UUID) -> None:
+        self.task = task
+        self.key = key
+        self.holder = holder
+        super().__init__(f"key {key!r} of task {task!r} is held by job {holder}")
+
+
+class JobNotSucceeded(DulyError):
+    """A result was asked for, and the job ended without one."""
+
+    def __init__(self, job_id: UUID, message: str, reason: str | None) -> None:
+        self.job_id = job_id
+        self.reason = reason
+        super().__init__(message)
+
+
+class JobFailed(JobNotSucceeded):
+    """The job is dead. `error_type` and `error_message` tell what its last attempt died of."""
+
+    def __init__(
+        self,
+        job_id: UUID,
+        reason: str | None,
+        error_type: str | None,
+        error_message: str | None,
+        traceback: str | None,
+    ) -> None:
+        self.error_type = error_type
+        self.error_message = error_message
+        self.traceback = traceback
+        cause = f"{error_type}: {error_message}" if error_type else "no error was recorded"
+        super().__init__(job_id, f"job {job_id} is dead ({reason}): {cause}", reason)
+
+
+class JobCancelled(JobNotSucceeded):
+    """The job was cancelled before it could succeed."""
+
+    def __init__(self, job_id: UUID, reason: str | None) -> None:
+        super().__init__(job_id, f"job {job_id} was cancelled ({reason or 'on request'})", reason)
+
+
+class ResultTimeout(DulyError, TimeoutError):
+    """The job did not finish in time. It goes on; ask again."""
+
+    def __init__(self, job_id: UUID, timeout: float, status: str) -> None:
+        self.job_id = job_id
+        self.timeout = timeout
+        self.status = status
+        super().__init__(f"job {job_id} has not finished after {timeout:g} s: it is {status}")
+
+
+class NotInTask(DulyError, RuntimeError):
+    """`duly.current()` was called outside a running task."""
+
+
+class StoreError(DulyError):
+    """The database, its schema or a connection to it is not as it must be."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached, or the connection broke.
+
+    `unknown` is true when the connection broke after a commit was sent: it may have landed.
+    """
+
+    def __init__(self, message: str, unknown: bool = False) -> None:
+        self.unknown = unknown
+        super().__init__(message)
+
+
+class StoreFull(StoreError):
+    """The disk has no room. Nothing of this call was stored; what was accepted before is kept."""
+
+
+class SchemaBehind(StoreError):
+    """The database's schema is older than this release needs."""
+
+
+class SchemaAhead(StoreError):
+    """The database's schema is newer than this release can use."""
+
+
+class LeaseLost(StoreError):
+    """The worker is not registered, or its lease has ended."""
+
+    def __init__(self, worker: UUID) -> None:
+        self.worker = worker
+        super().__init__(f"worker {worker} holds no lease: it was reaped or never registered")
+
+
+class WrongConnection(StoreError):
+    """The connection handed in is of another kind, database or file than the app's store."""
+
+
+class TransactionEnded(StoreError):
+    """A connection was used after its transaction had ended, or it was held for too long."""

@@ -1,0 +1,154 @@
+"""A job: what is submitted, what is stored, and how its state is shown."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import IntEnum, StrEnum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.model.attempt import Failure
+
+
+class Priority(IntEnum):
+    """Names for common priorities; any integer from 0 to 100 is one."""
+
+    LOW = 1
+    NORMAL = 5
+    HIGH = 10
+    URGENT = 20
+
+
+class State(StrEnum):
+    """What is stored. `duly.policy.states` says how a job gets from one to another."""
+
+    PENDING = "pending"
+    BLOCKED = "blocked"
+    RUNNING = "running"
+    WAITING = "waiting"
+    SUCCEEDED = "succeeded"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+class Status(StrEnum):
+    """What a person is shown: a pending job is told apart by its time and its attempts."""
+
+    SCHEDULED = "scheduled"
+    READY = "ready"
+    RETRYING = "retrying"
+    BLOCKED = "blocked"
+    RUNNING = "running"
+    WAITING = "waiting"
+    SUCCEEDED = "succeeded"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+class Delivery(StrEnum):
+    """What happens to an attempt that started and did not report."""
+
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+    TRANSACTIONAL = "transactional"
+
+
+class KeyPolicy(StrEnum):
+    """What a submission gets whose key is held by another job."""
+
+    RETURN = "return"
+    REPLACE = "replace"
+    REJECT = "reject"
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is submitted.
+
+    It is due at `run_at`, else `delay` after the store's clock at submission, else at once.
+    The same holds for `expires_at` and `expires_after`. Durations without a type are seconds.
+    """
+
+    id: UUID
+    task: str
+    arguments: str
+    queue: str = "default"
+    priority: int = Priority.NORMAL
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    key: str | None = None
+    key_policy: KeyPolicy = KeyPolicy.RETURN
+    key_window: float | None = None
+    owner: str | None = None
+    tenant: str | None = None
+    max_attempts: int = 1
+    max_crashes: int = 3
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    timeout: float | None = None
+    expires_at: datetime | None = None
+    expires_after: timedelta | None = None
+    tags: tuple[str, ...] = ()
+    metadata: str | None = None
+    parent_id: UUID | None = None
+    flow_id: UUID | None = None
+
+
+class JobRecord(msgspec.Struct, frozen=True):
+    """A job as it is stored, at one moment.
+
+    `arguments`, `metadata` and `result` are JSON texts; durations are seconds. `token` counts
+    claims, `attempt` counts charged attempts (the running one included), `generation` counts
+    replays from 1. `started_at` is empty while an at-most-once job is claimed but not begun.
+    """
+
+    id: UUID
+    task: str
+    queue: str
+    priority: int
+    state: State
+    run_at: datetime
+    created_at: datetime
+    arguments: str
+    token: int = 0
+    attempt: int = 0
+    max_attempts: int = 1
+    crashes: int = 0
+    max_crashes: int = 3
+    generation: int = 1
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    alone: bool = False
+    key: str | None = None
+    key_window: float | None = None
+    owner: str | None = None
+    tenant: str | None = None
+    timeout: float | None = None
+    expires_at: datetime | None = None
+    tags: tuple[str, ...] = ()
+    metadata: str | None = None
+    parent_id: UUID | None = None
+    flow_id: UUID | None = None
+    worker: UUID | None = None
+    cancel_requested_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    result: str | None = None
+    reason: str | None = None
+    error: Failure | None = None
+
+    def status(self, now: datetime) -> Status:
+        """What a person is shown at `now`."""
+        if self.state is not State.PENDING:
+            return Status(self.state.value)
+        if self.attempt > 0 and self.run_at > now:
+            return Status.RETRYING
+        return Status.SCHEDULED if self.run_at > now else Status.READY
+
+
+def plain(record: JobRecord) -> dict[str, Any]:
+    """The record as JSON-ready values, for people and programs alike."""
+    values: dict[str, Any] = msgspec.to_builtins(record)
+    for name in ("arguments", "metadata", "result"):
+        text = values[name]
+        values[name] = None if text is None else msgspec.json.decode(text)
+    return values

@@ -1,0 +1,91 @@
+"""What can be asked about jobs, and what the answers look like."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+import msgspec
+
+from duly.model.job import JobRecord, State
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs are meant; every condition given must hold, and all of `tags`."""
+
+    states: frozenset[State] | None = None
+    queue: str | None = None
+    task: str | None = None
+    key: str | None = None
+    owner: str | None = None
+    tenant: str | None = None
+    tags: tuple[str, ...] = ()
+    flow_id: UUID | None = None
+    parent_id: UUID | None = None
+    fingerprint: str | None = None
+    created_from: datetime | None = None
+    created_before: datetime | None = None
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """What a submission came to: a new job, or the one that holds its key."""
+
+    job: JobRecord
+    created: bool
+    replaced: bool = False
+
+
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker can start now.
+
+    Of `limit` jobs, `longest_waiting` go to those due for longest, whatever their priority.
+    """
+
+    worker: UUID
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...]
+    limit: int
+    longest_waiting: int = 0
+
+
+class Cancellation(StrEnum):
+    """What a request to cancel came to."""
+
+    CANCELLED = "cancelled"
+    REQUESTED = "requested"
+    FINISHED = "finished"
+    UNKNOWN = "unknown"
+
+
+class Replay(StrEnum):
+    """What a request to replay came to."""
+
+    REPLAYED = "replayed"
+    NOT_DEAD = "not_dead"
+    KEY_HELD = "key_held"
+    UNKNOWN = "unknown"
+
+
+class Reaped(msgspec.Struct, frozen=True):
+    """A job taken back from a worker that is gone, and where it went."""
+
+    job_id: UUID
+    worker: UUID
+    state: State
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How many jobs of one queue are in one state."""
+
+    queue: str
+    state: State
+    jobs: int
+
+
+class QueueState(msgspec.Struct, frozen=True):
+    """A queue's switch: whether its jobs may be claimed, and why not."""
+
+    name: str
+    paused: bool
+    note: str | None = None

@@ -1,0 +1,63 @@
+"""The table of legal transitions: the one place that says how a job may change its state.
+
+Stores build their statements from it, docs/states.md is checked against it, and so is every
+journal.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from duly.model.attempt import Outcome
+from duly.model.job import State
+
+
+class Change(StrEnum):
+    """What can happen to a job."""
+
+    CLAIM = "claim"
+    SUCCEED = "succeed"
+    RETRY = "retry"
+    RELEASE = "release"
+    BURY = "bury"
+    CANCEL = "cancel"
+    REAP = "reap"
+    LOSE = "lose"
+    SUSPEND = "suspend"
+    WAKE = "wake"
+    UNBLOCK = "unblock"
+    REPLAY = "replay"
+    RESCHEDULE = "reschedule"
+
+
+TRANSITIONS: dict[Change, tuple[frozenset[State], State]] = {
+    Change.CLAIM: (frozenset({State.PENDING}), State.RUNNING),
+    Change.SUCCEED: (frozenset({State.RUNNING}), State.SUCCEEDED),
+    Change.RETRY: (frozenset({State.RUNNING}), State.PENDING),
+    Change.RELEASE: (frozenset({State.RUNNING}), State.PENDING),
+    Change.BURY: (frozenset({State.RUNNING, State.BLOCKED}), State.DEAD),
+    Change.CANCEL: (
+        frozenset({State.PENDING, State.BLOCKED, State.WAITING, State.RUNNING}),
+        State.CANCELLED,
+    ),
+    Change.REAP: (frozenset({State.RUNNING}), State.PENDING),
+    Change.LOSE: (frozenset({State.RUNNING}), State.DEAD),
+    Change.SUSPEND: (frozenset({State.RUNNING}), State.WAITING),
+    Change.WAKE: (frozenset({State.WAITING}), State.PENDING),
+    Change.UNBLOCK: (frozenset({State.BLOCKED}), State.PENDING),
+    Change.REPLAY: (frozenset({State.DEAD}), State.PENDING),
+    Change.RESCHEDULE: (frozenset({State.PENDING}), State.PENDING),
+}
+
+LIVE = frozenset({State.PENDING, State.BLOCKED, State.RUNNING, State.WAITING})
+FINAL = frozenset(State) - LIVE
+CANCELLED_AT_ONCE = TRANSITIONS[Change.CANCEL][0] - {State.RUNNING}
+
+# Outcomes that count against a job's attempts. Crashes have a budget of their own; a release, a
+# snooze and a cancellation are not the job's fault.
+CHARGED = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST})
+
+
+def is_legal(before: State, after: State) -> bool:
+    """Whether some change leads from `before` to `after`."""
+    return any(before in sources and after is target for sources, target in TRANSITIONS.values())

@@ -1,0 +1,1 @@
+"""The durable truth: one protocol, one folder for each engine."""

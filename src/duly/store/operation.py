@@ -1,0 +1,84 @@
+"""Store verbs written once, without I/O.
+
+A verb is a generator: it yields statements and is sent their rows. Whoever drives it owns the
+connection: the store's own, blocking or not, or the caller's, of whatever library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+Answer = TypeVar("Answer", covariant=True)
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One SQL text with its parameters; with `many`, run once for each of a list of them."""
+
+    text: str
+    parameters: Any = None
+    many: bool = False
+
+
+Steps = Generator[Statement, list[Row], T]
+
+
+class Wake(StrEnum):
+    """Who may want to look again after an operation has been committed."""
+
+    WORKERS = "workers"
+    WAITERS = "waiters"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[Answer]):
+    """A verb with its arguments, not yet run. It may be started again after a rollback.
+
+    `atomic` operations need a transaction around their statements; others are one statement,
+    or several that stand each on its own. `again` runs it once more when the connection broke
+    and nobody knows whether the first run was committed; without it that is the caller's to
+    find out.
+    """
+
+    start: Callable[[], Steps[Answer]]
+    again: Callable[[], Steps[Answer]] | None = None
+    writes: bool = True
+    atomic: bool = True
+    wakes: frozenset[Wake] = field(default_factory=frozenset)
+
+
+def drive(steps: Steps[T], execute: Callable[[Statement], list[Row]]) -> T:
+    """Run the steps on a blocking connection."""
+    try:
+        statement = next(steps)
+        while True:
+            try:
+                rows = execute(statement)
+            except BaseException:
+                steps.close()
+                raise
+            statement = steps.send(rows)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+async def drive_async(steps: Steps[T], execute: Callable[[Statement], Awaitable[list[Row]]]) -> T:
+    """Run the steps on an asynchronous connection."""
+    try:
+        statement = next(steps)
+        while True:
+            try:
+                rows = await execute(statement)
+            except BaseException:
+                steps.close()
+                raise
+            statement = steps.send(rows)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result

@@ -1,0 +1,120 @@
+"""Claims on PostgreSQL: lanes in order of priority, only what is due in each."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from duly.errors import LeaseLost
+from duly.model.job import JobRecord
+from duly.model.query import Demand
+from duly.store.operation import Operation, Statement, Steps
+from duly.store.postgres.reading import LANES
+from duly.store.postgres.rows import CLOCK, NOW, columns, job_record
+from duly.store.postgres.settling import Settling
+from duly.store.records import REASON_EXPIRED
+
+# First without locks: which lanes have the jobs that come first, and how many from each. Then
+# each lane gives that many, past those that another claimer has locked. Locking the first rows
+# of every lane would write to far more rows than are taken.
+#
+# The worker's row is held FOR KEY SHARE, so that a watchdog that takes it FOR UPDATE sees every
+# claim that commits; a heartbeat, which changes no key, does not wait for it.
+CLAIM = f"""
+WITH {CLOCK},
+holder AS MATERIALIZED (
+    SELECT id FROM {{schema}}.workers
+    WHERE id = %(worker)s::uuid AND lease_until > {NOW} FOR KEY SHARE
+),
+{LANES},
+due AS MATERIALIZED (
+    SELECT lanes.queue, lanes.task, lanes.priority, head.run_at, head.id
+    FROM holder CROSS JOIN lanes CROSS JOIN LATERAL (
+        SELECT run_at, id FROM {{schema}}.jobs
+        WHERE state = 'pending' AND jobs.queue = lanes.queue AND jobs.task = lanes.task
+        AND jobs.priority = lanes.priority AND run_at <= {NOW}
+        ORDER BY run_at, id LIMIT %(limit)s::integer
+    ) head
+),
+by_priority AS MATERIALIZED (
+    SELECT * FROM due ORDER BY priority DESC, run_at, id LIMIT %(ordinary)s::integer
+),
+longest_waiting AS (
+    SELECT * FROM due
+    WHERE %(longest_waiting)s::integer > 0 AND id NOT IN (SELECT id FROM by_priority)
+    ORDER BY run_at, id
+    LIMIT %(limit)s::integer - (SELECT count(*) FROM by_priority)
+),
+shares AS MATERIALIZED (
+    SELECT queue, task, priority, count(*) AS share
+    FROM (SELECT * FROM by_priority UNION ALL SELECT * FROM longest_waiting) chosen
+    GROUP BY queue, task, priority
+),
+locked AS MATERIALIZED (
+    SELECT head.id
+    FROM shares CROSS JOIN LATERAL (
+        SELECT id FROM {{schema}}.jobs
+        WHERE state = 'pending' AND jobs.queue = shares.queue AND jobs.task = shares.task
+        AND jobs.priority = shares.priority AND run_at <= {NOW}
+        ORDER BY run_at, id LIMIT shares.share FOR UPDATE SKIP LOCKED
+    ) head
+)
+UPDATE {{schema}}.jobs SET state = 'running', token = token + 1, attempt = attempt + 1,
+    worker = %(worker)s::uuid,
+    started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE {NOW} END
+FROM locked WHERE jobs.id = locked.id
+RETURNING {NOW}, {columns("jobs")}
+"""
+LEASE = f"""
+WITH {CLOCK}
+SELECT 1 FROM {{schema}}.workers WHERE id = %(worker)s::uuid AND lease_until > {NOW}
+"""
+BEGIN = f"""
+WITH {CLOCK}
+UPDATE {{schema}}.jobs SET started_at = {NOW}
+WHERE id = %(job)s::uuid AND token = %(token)s AND state = 'running' AND started_at IS NULL
+RETURNING id
+"""
+
+
+class Claiming(Settling):
+    """The verbs that start attempts."""
+
+    def claim(self, demand: Demand, now: datetime | None = None) -> Operation[list[JobRecord]]:
+        return Operation(lambda: self._claim(demand, now), atomic=False)
+
+    def begin(self, job_id: UUID, token: int, now: datetime | None = None) -> Operation[bool]:
+        return Operation(lambda: self._begin(job_id, token, now), atomic=False)
+
+    def _claim(self, demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
+        rows = yield Statement(
+            self.text(CLAIM),
+            {
+                "now": now,
+                "worker": demand.worker,
+                "queues": list(demand.queues),
+                "tasks": list(demand.tasks),
+                "limit": demand.limit,
+                "ordinary": demand.limit - demand.longest_waiting,
+                "longest_waiting": demand.longest_waiting,
+            },
+        )
+        if not rows:
+            holds = yield Statement(self.text(LEASE), {"now": now, "worker": demand.worker})
+            if not holds:
+                raise LeaseLost(demand.worker)
+            return []
+        instant = rows[0][0]
+        jobs = [job_record(row[1:]) for row in rows]
+        expired = {
+            job.id for job in jobs if job.expires_at is not None and job.expires_at <= instant
+        }
+        if expired:
+            yield from self._finish(list(expired), REASON_EXPIRED, instant, claimed=True)
+        kept = [job for job in jobs if job.id not in expired]
+        kept.sort(key=lambda job: (-job.priority, job.run_at, job.id))
+        return kept
+
+    def _begin(self, job_id: UUID, token: int, now: datetime | None) -> Steps[bool]:
+        rows = yield Statement(self.text(BEGIN), {"job": job_id, "token": token, "now": now})
+        return bool(rows)

@@ -1,0 +1,126 @@
+"""Connections to PostgreSQL: a pool per process, errors in our own words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from duly.errors import (
+    ConfigurationError,
+    SchemaBehind,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
+from duly.store.operation import Row, Statement
+
+Connection = psycopg.Connection[Row]
+
+OLDEST_SERVER = 14
+IDLE_BEFORE_CHECK = 5.0
+CONNECT_TIMEOUT = 10.0
+
+TRANSIENT = (errors.DeadlockDetected, errors.SerializationFailure)
+"""The server rolled everything back and says that another try may go through."""
+
+
+def redacted(url: str) -> str:
+    """The URL without its password."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise ConfigurationError(
+            f"not a PostgreSQL URL: {error}; a right one is postgresql://user@host:5432/database"
+        ) from error
+    host = parts.get("host", "localhost")
+    port = f":{parts['port']}" if "port" in parts else ""
+    user = f"{parts['user']}@" if "user" in parts else ""
+    return f"postgresql://{user}{host}{port}/{parts.get('dbname', '')}"
+
+
+def make_pool(url: str, size: int) -> ConnectionPool[Connection]:
+    """A pool that connects when first asked."""
+    return ConnectionPool(
+        with_defaults(url),
+        min_size=1,
+        max_size=size,
+        open=False,
+        configure=configure,
+        check=_check_when_idle,
+        timeout=CONNECT_TIMEOUT,
+        reconnect_timeout=CONNECT_TIMEOUT,
+        name="duly",
+        kwargs={"autocommit": True},
+    )
+
+
+def with_defaults(url: str) -> str:
+    """The connection string with what makes a broken network noticed in seconds."""
+    given = conninfo_to_dict(url)
+    defaults: dict[str, Any] = {
+        "application_name": "duly",
+        "connect_timeout": int(CONNECT_TIMEOUT),
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 30_000,
+    }
+    return make_conninfo(url, **{name: v for name, v in defaults.items() if name not in given})
+
+
+def configure(connection: psycopg.Connection[Any]) -> None:
+    """Prepare statements on the server only when no pooler stands between.
+
+    A pooler makes up the process id it greets its clients with; the server's own differs.
+    """
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    direct = row is not None and row[0] == connection.info.backend_pid
+    connection.prepare_threshold = 5 if direct else None
+    connection.__dict__["duly_used"] = time.monotonic()
+
+
+def _check_when_idle(connection: psycopg.Connection[Any]) -> None:
+    used = connection.__dict__.get("duly_used", 0.0)
+    now = time.monotonic()
+    if now - used > IDLE_BEFORE_CHECK:
+        ConnectionPool.check_connection(connection)
+    connection.__dict__["duly_used"] = now
+
+
+def execute(connection: psycopg.Connection[Any], statement: Statement) -> list[Row]:
+    """Run one statement and fetch its rows."""
+    cursor = connection.execute(statement.text, statement.parameters, binary=True)
+    return cursor.fetchall() if cursor.description is not None else []
+
+
+@contextmanager
+def errors_explained(where: str) -> Iterator[None]:
+    """Turn the driver's errors into ours."""
+    try:
+        yield
+    except (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn) as error:
+        raise SchemaBehind(
+            f"{where} has no such table or column yet: run `duly db migrate` (or app.migrate()); "
+            f"the server says: {_first_line(error)}"
+        ) from error
+    except errors.DiskFull as error:
+        raise StoreFull(
+            f"the server at {where} has no room left: nothing of this call was stored, earlier "
+            "work is kept; free some space and try again"
+        ) from error
+    except (PoolTimeout, psycopg.OperationalError, psycopg.InterfaceError) as error:
+        raise StoreUnavailable(f"{where} cannot be reached: {_first_line(error)}") from error
+    except psycopg.Error as error:
+        raise StoreError(f"{where}: {type(error).__name__}: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

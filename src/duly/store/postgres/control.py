@@ -1,0 +1,209 @@
+"""What operators do to jobs on PostgreSQL: cancel, replay, run now, expire, purge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from duly.model.job import State
+from duly.model.query import Cancellation, Replay
+from duly.policy.states import CANCELLED_AT_ONCE
+from duly.store.operation import Operation, Statement, Steps, Wake
+from duly.store.postgres.claiming import Claiming
+from duly.store.postgres.reading import TABLES
+from duly.store.postgres.rows import CLOCK, COLUMNS, NOW, columns
+from duly.store.postgres.submission import HOLD, HOLDERS, INSTANT, TAKE_OVER
+from duly.store.records import REASON_CANCELLED, REASON_EXPIRED
+
+LOCK = """
+SELECT id, state FROM {schema}.jobs WHERE id = ANY(%(jobs)s::uuid[]) ORDER BY id FOR UPDATE
+"""
+KNOWN = " UNION ALL ".join(
+    f"SELECT id, state FROM {{schema}}.{table} WHERE id = ANY(%(jobs)s::uuid[])" for table in TABLES
+)
+REQUEST_CANCEL = f"""
+WITH {CLOCK}
+UPDATE {{schema}}.jobs SET cancel_requested_at = coalesce(cancel_requested_at, {NOW})
+WHERE id = ANY(%(jobs)s::uuid[])
+"""
+CANCEL_REQUESTS = """
+SELECT id, token FROM {schema}.jobs
+WHERE state = 'running' AND worker = %(worker)s::uuid AND cancel_requested_at IS NOT NULL
+"""
+LOCK_DEAD = """
+SELECT id, task, key FROM {schema}.dead WHERE id = ANY(%(jobs)s::uuid[]) ORDER BY id FOR UPDATE
+"""
+REPLAY = f"""
+WITH {CLOCK},
+raised AS (
+    DELETE FROM {{schema}}.dead WHERE id = ANY(%(jobs)s::uuid[]) RETURNING {COLUMNS}
+)
+INSERT INTO {{schema}}.jobs ({COLUMNS})
+SELECT {
+    columns(
+        "raised",
+        state="'pending'",
+        run_at=NOW,
+        arguments="coalesce(%(arguments)s::text, raised.arguments)",
+        attempt="0",
+        crashes="0",
+        generation="raised.generation + 1",
+        alone="false",
+        expires_at="NULL",
+        worker="NULL",
+        cancel_requested_at="NULL",
+        started_at="NULL",
+        finished_at="NULL",
+        result="NULL",
+        reason="NULL",
+    )
+} FROM raised
+"""
+RUN_NOW = f"""
+WITH {CLOCK}
+UPDATE {{schema}}.jobs SET run_at = {NOW}
+WHERE id = ANY(%(jobs)s::uuid[]) AND state = 'pending' RETURNING id
+"""
+EXPIRED = f"""
+WITH {CLOCK}
+SELECT id FROM {{schema}}.jobs
+WHERE state = 'pending' AND expires_at IS NOT NULL AND expires_at <= {NOW}
+ORDER BY expires_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+"""
+PURGE_DEAD = """
+WITH old AS MATERIALIZED (
+    SELECT id FROM {schema}.dead
+    WHERE finished_at < %(before)s AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+),
+past AS (DELETE FROM {schema}.attempts USING old WHERE attempts.job_id = old.id)
+DELETE FROM {schema}.dead USING old WHERE dead.id = old.id RETURNING dead.id
+"""
+PURGE_ARCHIVE = """
+WITH old AS MATERIALIZED (
+    SELECT id, finished_at FROM {schema}.archive
+    WHERE finished_at < %(before)s AND state = %(state)s
+    AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+    LIMIT %(limit)s
+),
+past AS (
+    DELETE FROM {schema}.archived_attempts USING old WHERE archived_attempts.job_id = old.id
+)
+DELETE FROM {schema}.archive USING old
+WHERE archive.id = old.id AND archive.finished_at = old.finished_at RETURNING archive.id
+"""
+
+
+class Control(Claiming):
+    """The verbs of operators and janitors."""
+
+    def cancel(
+        self, job_ids: Sequence[UUID], reason: str | None = None, now: datetime | None = None
+    ) -> Operation[list[Cancellation]]:
+        return Operation(
+            lambda: self._cancel(job_ids, reason, now),
+            again=lambda: self._cancel(job_ids, reason, now),
+            wakes=frozenset({Wake.WAITERS, Wake.WORKERS}),
+        )
+
+    def cancel_requests(self, worker: UUID) -> Operation[list[tuple[UUID, int]]]:
+        return Operation(lambda: self._cancel_requests(worker), writes=False, atomic=False)
+
+    def replay(
+        self, job_ids: Sequence[UUID], arguments: str | None = None, now: datetime | None = None
+    ) -> Operation[list[Replay]]:
+        return Operation(
+            lambda: self._replay(job_ids, arguments, now), wakes=frozenset({Wake.WORKERS})
+        )
+
+    def run_now(
+        self, job_ids: Sequence[UUID], now: datetime | None = None
+    ) -> Operation[list[bool]]:
+        return Operation(
+            lambda: self._run_now(job_ids, now),
+            again=lambda: self._run_now(job_ids, now),
+            atomic=False,
+            wakes=frozenset({Wake.WORKERS}),
+        )
+
+    def expire(self, limit: int, now: datetime | None = None) -> Operation[int]:
+        return Operation(lambda: self._expire(limit, now), wakes=frozenset({Wake.WAITERS}))
+
+    def purge(
+        self, state: State, finished_before: datetime, limit: int, queue: str | None = None
+    ) -> Operation[int]:
+        return Operation(lambda: self._purge(state, finished_before, limit, queue), atomic=False)
+
+    def _cancel(
+        self, job_ids: Sequence[UUID], reason: str | None, now: datetime | None
+    ) -> Steps[list[Cancellation]]:
+        live = yield Statement(self.text(LOCK), {"jobs": list(job_ids)})
+        waiting = [job_id for job_id, state in live if state in CANCELLED_AT_ONCE]
+        running = [job_id for job_id, state in live if state not in CANCELLED_AT_ONCE]
+        answers = dict.fromkeys(waiting, Cancellation.CANCELLED)
+        answers |= dict.fromkeys(running, Cancellation.REQUESTED)
+        if waiting:
+            yield from self._finish(waiting, reason or REASON_CANCELLED, now)
+        if running:
+            yield Statement(self.text(REQUEST_CANCEL), {"jobs": running, "now": now})
+        rest = [job_id for job_id in job_ids if job_id not in answers]
+        if rest:
+            known = yield Statement(self.text(KNOWN), {"jobs": rest})
+            answers |= {job_id: Cancellation.FINISHED for job_id, _ in known}
+        return [answers.get(job_id, Cancellation.UNKNOWN) for job_id in job_ids]
+
+    def _cancel_requests(self, worker: UUID) -> Steps[list[tuple[UUID, int]]]:
+        rows = yield Statement(self.text(CANCEL_REQUESTS), {"worker": worker})
+        return [(job_id, token) for job_id, token in rows]
+
+    def _replay(
+        self, job_ids: Sequence[UUID], arguments: str | None, now: datetime | None
+    ) -> Steps[list[Replay]]:
+        dead = yield Statement(self.text(LOCK_DEAD), {"jobs": list(job_ids)})
+        answers: dict[UUID, Replay] = {}
+        keyed = sorted((task, key, job_id) for job_id, task, key in dead if key is not None)
+        for task, key, job_id in keyed:
+            free = yield from self._hold_key(task, key, job_id, now)
+            if not free:
+                answers[job_id] = Replay.KEY_HELD
+        replayed = [job_id for job_id, _, _ in dead if job_id not in answers]
+        yield Statement(self.text(REPLAY), {"jobs": replayed, "arguments": arguments, "now": now})
+        answers |= dict.fromkeys(replayed, Replay.REPLAYED)
+        rest = [job_id for job_id in job_ids if job_id not in answers]
+        if rest:
+            known = yield Statement(self.text(KNOWN), {"jobs": rest})
+            answers |= {job_id: Replay.NOT_DEAD for job_id, _ in known}
+        return [answers.get(job_id, Replay.UNKNOWN) for job_id in job_ids]
+
+    def _hold_key(self, task: str, key: str, job_id: UUID, now: datetime | None) -> Steps[bool]:
+        """Take the key for a replayed job; False when another job has it."""
+        ((instant,),) = yield Statement(INSTANT, {"now": now})
+        wanted = {"tasks": [task], "keys": [key], "jobs": [job_id], "now": instant}
+        taken = yield Statement(self.text(HOLD), wanted)
+        taken = taken or (yield Statement(self.text(TAKE_OVER), wanted))
+        if taken:
+            return True
+        holders = yield Statement(self.text(HOLDERS), wanted)
+        return bool(holders) and holders[0][2] == job_id
+
+    def _run_now(self, job_ids: Sequence[UUID], now: datetime | None) -> Steps[list[bool]]:
+        rows = yield Statement(self.text(RUN_NOW), {"jobs": list(job_ids), "now": now})
+        hurried = {row[0] for row in rows}
+        return [job_id in hurried for job_id in job_ids]
+
+    def _expire(self, limit: int, now: datetime | None) -> Steps[int]:
+        rows = yield Statement(self.text(EXPIRED), {"limit": limit, "now": now})
+        if rows:
+            yield from self._finish([row[0] for row in rows], REASON_EXPIRED, now)
+        return len(rows)
+
+    def _purge(
+        self, state: State, finished_before: datetime, limit: int, queue: str | None
+    ) -> Steps[int]:
+        text = PURGE_DEAD if state is State.DEAD else PURGE_ARCHIVE
+        rows = yield Statement(
+            self.text(text),
+            {"before": finished_before, "limit": limit, "queue": queue, "state": state.value},
+        )
+        return len(rows)

@@ -1,0 +1,380 @@
+"""The ends of attempts on PostgreSQL: settle, reap, and what finishes a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from duly.model.attempt import Outcome
+from duly.model.job import State
+from duly.model.query import Reaped
+from duly.model.settlement import Settlement
+from duly.policy.reaping import after_crash
+from duly.policy.states import CHARGED, FINAL
+from duly.store.operation import Operation, Row, Statement, Steps, Wake
+from duly.store.postgres.rows import (
+    CLOCK,
+    COLUMNS,
+    NOW,
+    attempt_columns,
+    columns,
+    job_record,
+    listed,
+    texts,
+)
+from duly.store.postgres.submission import Submission
+from duly.store.records import ATTEMPT_COLUMNS, REASON_CANCELLED
+
+_ATTEMPT_LIST = ", ".join(ATTEMPT_COLUMNS)
+
+
+def _leaving(source: str) -> str:
+    """What goes with jobs that leave for the archive or the dead: keys, and earlier attempts.
+
+    `source` is a relation with the job columns of those that leave, and `archived`, whether to
+    the archive.
+    """
+    return f"""
+let_go AS (
+    DELETE FROM {{schema}}.keys USING {source} ended
+    WHERE ended.key IS NOT NULL AND ended.key_window IS NULL
+    AND (keys.task, keys.key, keys.job_id) = (ended.task, ended.key, ended.id)
+),
+kept AS (
+    UPDATE {{schema}}.keys SET held_until = {NOW} + make_interval(secs => ended.key_window)
+    FROM {source} ended
+    WHERE ended.key IS NOT NULL AND ended.key_window IS NOT NULL
+    AND (keys.task, keys.key, keys.job_id) = (ended.task, ended.key, ended.id)
+),
+earlier AS (
+    DELETE FROM {{schema}}.attempts USING {source} ended
+    WHERE ended.archived AND ended.token > 1 AND attempts.job_id = ended.id
+    RETURNING {attempt_columns("attempts")}
+),
+moved AS (
+    INSERT INTO {{schema}}.archived_attempts ({_ATTEMPT_LIST})
+    SELECT {_ATTEMPT_LIST} FROM earlier
+)"""
+
+
+# The fast path: what nearly every settlement is.
+SUCCEED = f"""
+WITH {CLOCK},
+input AS MATERIALIZED (
+    SELECT * FROM unnest(%(jobs)s::uuid[], %(tokens)s::integer[], %(results)s::text[])
+        AS settlement (job, token, result)
+),
+gone AS (
+    DELETE FROM {{schema}}.jobs USING input
+    WHERE jobs.id = input.job AND jobs.token = input.token AND jobs.state = 'running'
+    RETURNING {columns("jobs", result="input.result AS result")}, true AS archived
+),
+archived AS (
+    INSERT INTO {{schema}}.archive ({COLUMNS})
+    SELECT {
+    columns(
+        "gone",
+        state="'succeeded'",
+        finished_at=NOW,
+        error_type="NULL",
+        error_message="NULL",
+        error_traceback="NULL",
+        error_fingerprint="NULL",
+    )
+} FROM gone
+),
+attempt AS (
+    INSERT INTO {{schema}}.archived_attempts ({_ATTEMPT_LIST})
+    SELECT id, token, attempt, generation, worker, started_at, {NOW}, 'succeeded',
+        NULL, NULL, NULL, NULL
+    FROM gone WHERE started_at IS NOT NULL
+),
+{_leaving("gone")}
+SELECT id FROM gone
+"""
+# A job that is locked here may have been asked to cancel a moment ago: the locked row tells.
+SETTLE = f"""
+WITH {CLOCK},
+input AS MATERIALIZED (
+    SELECT * FROM unnest(%(jobs)s::uuid[], %(tokens)s::integer[], %(outcomes)s::text[],
+        %(states)s::text[], %(delays)s::interval[], %(results)s::text[], %(reasons)s::text[],
+        %(types)s::text[], %(messages)s::text[], %(tracebacks)s::text[], %(fingerprints)s::text[])
+        AS settlement (job, token, outcome, state, delay, result, reason,
+            error_type, error_message, error_traceback, error_fingerprint)
+),
+held AS MATERIALIZED (
+    SELECT {
+    columns(
+        "jobs",
+        attempt=f"jobs.attempt - (input.outcome NOT IN ({listed(CHARGED)}))::integer AS attempt",
+        crashes="jobs.crashes + (input.outcome = 'crashed' AND jobs.alone)::integer AS crashes",
+        result="input.result AS result",
+        reason="input.reason AS reason",
+    )
+}, jobs.attempt AS number, input.outcome, input.delay, input.state AS wanted,
+        input.error_type AS new_type, input.error_message AS new_message,
+        input.error_traceback AS new_traceback, input.error_fingerprint AS new_fingerprint
+    FROM input JOIN {{schema}}.jobs
+    ON jobs.id = input.job AND jobs.token = input.token AND jobs.state = 'running'
+    ORDER BY jobs.id FOR UPDATE OF jobs
+),
+decided AS MATERIALIZED (
+    SELECT *, wanted = 'pending' AND cancel_requested_at IS NOT NULL AS stopped,
+        CASE WHEN wanted = 'pending' AND cancel_requested_at IS NOT NULL
+            THEN 'cancelled' ELSE wanted END AS next
+    FROM held
+),
+ending AS MATERIALIZED (
+    SELECT *, next <> 'dead' AS archived FROM decided WHERE next IN ({listed(FINAL)})
+),
+gone AS (
+    DELETE FROM {{schema}}.jobs USING ending WHERE jobs.id = ending.id
+),
+archived AS (
+    INSERT INTO {{schema}}.archive ({COLUMNS})
+    SELECT {{finished}} FROM ending WHERE archived
+),
+buried AS (
+    INSERT INTO {{schema}}.dead ({COLUMNS})
+    SELECT {{finished}} FROM ending WHERE NOT archived
+),
+back AS (
+    UPDATE {{schema}}.jobs SET state = next, attempt = decided.attempt, crashes = decided.crashes,
+        alone = decided.alone OR outcome = 'crashed', worker = NULL, started_at = NULL,
+        run_at = CASE WHEN outcome = 'released' THEN decided.run_at ELSE {NOW} + delay END,
+        error_type = coalesce(new_type, decided.error_type),
+        error_message = CASE WHEN new_type IS NULL THEN decided.error_message ELSE new_message END,
+        error_traceback =
+            CASE WHEN new_type IS NULL THEN decided.error_traceback ELSE new_traceback END,
+        error_fingerprint =
+            CASE WHEN new_type IS NULL THEN decided.error_fingerprint ELSE new_fingerprint END
+    FROM decided WHERE jobs.id = decided.id AND next NOT IN ({listed(FINAL)})
+),
+attempt AS (
+    INSERT INTO {{schema}}.attempts ({_ATTEMPT_LIST})
+    SELECT id, token, number, generation, worker, started_at, {NOW}, outcome,
+        new_type, new_message, new_traceback, new_fingerprint
+    FROM decided WHERE started_at IS NOT NULL AND next NOT IN ('succeeded', 'cancelled')
+),
+archived_attempt AS (
+    INSERT INTO {{schema}}.archived_attempts ({_ATTEMPT_LIST})
+    SELECT id, token, number, generation, worker, started_at, {NOW}, outcome,
+        new_type, new_message, new_traceback, new_fingerprint
+    FROM ending WHERE started_at IS NOT NULL AND archived
+),
+{_leaving("ending")}
+SELECT id, next FROM decided
+""".replace(
+    "{finished}",
+    columns(
+        "ending",
+        state="next",
+        finished_at=NOW,
+        reason=f"CASE WHEN stopped THEN '{REASON_CANCELLED}' ELSE reason END",
+        error_type="CASE WHEN next = 'succeeded' THEN NULL ELSE coalesce(new_type, error_type) END",
+        error_message="CASE WHEN next = 'succeeded' THEN NULL"
+        " WHEN new_type IS NULL THEN error_message ELSE new_message END",
+        error_traceback="CASE WHEN next = 'succeeded' THEN NULL"
+        " WHEN new_type IS NULL THEN error_traceback ELSE new_traceback END",
+        error_fingerprint="CASE WHEN next = 'succeeded' THEN NULL"
+        " WHEN new_type IS NULL THEN error_fingerprint ELSE new_fingerprint END",
+    ),
+)
+LANDED = """
+SELECT job_id FROM unnest(%(jobs)s::uuid[], %(tokens)s::integer[]) AS settlement (job, number)
+JOIN {schema}.{table} AS past ON past.job_id = settlement.job AND past.token = settlement.number
+"""
+FINISH = f"""
+WITH {CLOCK},
+gone AS (
+    DELETE FROM {{schema}}.jobs WHERE id = ANY(%(jobs)s::uuid[])
+    AND state = ANY(%(states)s::text[])
+    RETURNING {COLUMNS}, true AS archived
+),
+archived AS (
+    INSERT INTO {{schema}}.archive ({COLUMNS})
+    SELECT {
+    columns(
+        "gone",
+        state="'cancelled'",
+        reason="%(reason)s",
+        finished_at=NOW,
+        attempt="attempt - %(uncharged)s::integer",
+    )
+} FROM gone
+),
+{_leaving("gone")}
+SELECT id FROM gone
+"""
+LOCK_WORKERS = f"""
+WITH {CLOCK}
+SELECT id FROM {{schema}}.workers
+WHERE id = ANY(%(workers)s::uuid[]) AND (NOT %(expired_only)s OR lease_until <= {NOW})
+ORDER BY id FOR UPDATE
+"""
+FORGET_WORKERS = "DELETE FROM {schema}.workers WHERE id = ANY(%(workers)s::uuid[])"
+RUNNING_OF = f"""
+SELECT {COLUMNS} FROM {{schema}}.jobs
+WHERE state = 'running' AND worker = ANY(%(workers)s::uuid[]) ORDER BY id FOR UPDATE
+"""
+ORPHANS = f"""
+SELECT {COLUMNS} FROM {{schema}}.jobs
+WHERE state = 'running'
+AND NOT EXISTS (SELECT FROM {{schema}}.workers WHERE workers.id = jobs.worker)
+ORDER BY id FOR UPDATE
+"""
+
+
+class Settling(Submission):
+    """The verbs that end attempts."""
+
+    def settle(
+        self, settlements: Sequence[Settlement], now: datetime | None = None
+    ) -> Operation[list[bool]]:
+        wakes = {Wake.WAITERS}
+        if any(each.state is State.PENDING for each in settlements):
+            wakes.add(Wake.WORKERS)
+        return Operation(
+            lambda: self._settle(settlements, now),
+            again=lambda: self._settle_again(settlements, now),
+            atomic=False,
+            wakes=frozenset(wakes),
+        )
+
+    def reap(
+        self,
+        workers: Sequence[UUID],
+        cause: str,
+        expired_only: bool = True,
+        now: datetime | None = None,
+    ) -> Operation[list[Reaped]]:
+        return Operation(
+            lambda: self._reap(workers, cause, expired_only, now),
+            again=lambda: self._reap(workers, cause, expired_only, now),
+            wakes=frozenset({Wake.WAITERS, Wake.WORKERS}),
+        )
+
+    def reap_orphans(self, cause: str, now: datetime | None = None) -> Operation[list[Reaped]]:
+        return Operation(
+            lambda: self._reap_orphans(cause, now),
+            again=lambda: self._reap_orphans(cause, now),
+            wakes=frozenset({Wake.WAITERS, Wake.WORKERS}),
+        )
+
+    def _settle(self, settlements: Sequence[Settlement], now: datetime | None) -> Steps[list[bool]]:
+        first = {each.job_id: position for position, each in reversed(list(enumerate(settlements)))}
+        landed = [False] * len(settlements)
+        unique = [settlements[position] for position in sorted(first.values())]
+        succeeded = [each for each in unique if each.outcome is Outcome.SUCCEEDED]
+        others = [each for each in unique if each.outcome is not Outcome.SUCCEEDED]
+        if succeeded:
+            rows = yield Statement(
+                self.text(SUCCEED),
+                {
+                    "now": now,
+                    "jobs": [each.job_id for each in succeeded],
+                    "tokens": [each.token for each in succeeded],
+                    "results": [each.result for each in succeeded],
+                },
+            )
+            for row in rows:
+                landed[first[row[0]]] = True
+        if others:
+            moved = yield from self._settle_others(others, now)
+            for job_id, _ in moved:
+                landed[first[job_id]] = True
+        return landed
+
+    def _settle_others(
+        self, settlements: Sequence[Settlement], now: datetime | None
+    ) -> Steps[list[Row]]:
+        errors = [each.error for each in settlements]
+        return (
+            yield Statement(
+                self.text(SETTLE),
+                {
+                    "now": now,
+                    "jobs": [each.job_id for each in settlements],
+                    "tokens": [each.token for each in settlements],
+                    "outcomes": [each.outcome.value for each in settlements],
+                    "states": [each.state.value for each in settlements],
+                    "delays": [each.delay for each in settlements],
+                    "results": [each.result for each in settlements],
+                    "reasons": [each.reason for each in settlements],
+                    "types": [error and error.type for error in errors],
+                    "messages": [error and error.message for error in errors],
+                    "tracebacks": [error and error.traceback for error in errors],
+                    "fingerprints": [error and error.fingerprint for error in errors],
+                },
+            )
+        )
+
+    def _settle_again(
+        self, settlements: Sequence[Settlement], now: datetime | None
+    ) -> Steps[list[bool]]:
+        """Settle what is not settled yet: an attempt's row tells that an earlier try landed."""
+        landed = yield from self._settle(settlements, now)
+        rows: list[Row] = []
+        for table in ("attempts", "archived_attempts"):
+            rows += yield Statement(
+                self.text(LANDED.replace("{table}", table)),
+                {
+                    "jobs": [each.job_id for each in settlements],
+                    "tokens": [each.token for each in settlements],
+                },
+            )
+        earlier = {row[0] for row in rows}
+        return [
+            now_landed or each.job_id in earlier
+            for now_landed, each in zip(landed, settlements, strict=True)
+        ]
+
+    def _finish(
+        self, job_ids: list[UUID], reason: str, now: datetime | None, claimed: bool = False
+    ) -> Steps[list[Row]]:
+        """Cancel jobs that end without an attempt's outcome."""
+        return (
+            yield Statement(
+                self.text(FINISH),
+                {
+                    "now": now,
+                    "jobs": job_ids,
+                    "states": ["running"] if claimed else texts(set(State) - {State.RUNNING}),
+                    "reason": reason,
+                    "uncharged": int(claimed),
+                },
+            )
+        )
+
+    def _reap(
+        self, workers: Sequence[UUID], cause: str, expired_only: bool, now: datetime | None
+    ) -> Steps[list[Reaped]]:
+        rows = yield Statement(
+            self.text(LOCK_WORKERS),
+            {"now": now, "workers": list(workers), "expired_only": expired_only},
+        )
+        gone = {"workers": [row[0] for row in rows]}
+        if not gone["workers"]:
+            return []
+        yield Statement(self.text(FORGET_WORKERS), gone)
+        jobs = yield Statement(self.text(RUNNING_OF), gone)
+        return (yield from self._take_back(jobs, cause, now))
+
+    def _reap_orphans(self, cause: str, now: datetime | None) -> Steps[list[Reaped]]:
+        rows = yield Statement(self.text(ORPHANS))
+        return (yield from self._take_back(rows, cause, now))
+
+    def _take_back(self, rows: list[Row], cause: str, now: datetime | None) -> Steps[list[Reaped]]:
+        if not rows:
+            return []
+        jobs = {job.id: job for job in map(job_record, rows)}
+        moved = yield from self._settle_others(
+            [after_crash(job, cause) for job in jobs.values()], now
+        )
+        reaped = []
+        for job_id, state in moved:
+            worker = jobs[job_id].worker
+            if worker is not None:
+                reaped.append(Reaped(job_id, worker, State(state)))
+        return reaped

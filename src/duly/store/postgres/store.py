@@ -1,0 +1,224 @@
+"""The store for a fleet: verbs, a pool of connections per process, notifications."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+
+from duly.errors import StoreError, StoreUnavailable
+from duly.store.migrate import SchemaVersion, require_current
+from duly.store.operation import Operation, Steps, Wake, drive
+from duly.store.postgres import carriers
+from duly.store.postgres.connection import (
+    TRANSIENT,
+    errors_explained,
+    execute,
+    make_pool,
+    redacted,
+    with_defaults,
+)
+from duly.store.postgres.control import Control
+from duly.store.postgres.fleet import Fleet
+from duly.store.postgres.schema import (
+    MIGRATIONS,
+    bring_up_to_date,
+    installation_of,
+    version_of,
+)
+from duly.store.postgres.watch import Listener, Notifier, channel
+
+T = TypeVar("T")
+
+POOL_SIZE = 10
+TRIES = 5
+PAUSES = (0.05, 0.2, 0.5, 1.0)
+
+
+class _Engine:
+    """What one process holds open: it does not survive a fork."""
+
+    def __init__(self, url: str, schema: str, size: int) -> None:
+        self.process = os.getpid()
+        self.schema = schema
+        self.pool = make_pool(url, size)
+        self.pool.open()
+        self.threads = ThreadPoolExecutor(size, "duly-postgres")
+        self.notifier = Notifier(self._send)
+        self.installation: UUID | None = None
+
+    def close(self) -> None:
+        self.threads.shutdown()
+        self.notifier.close()
+        self.pool.close()
+
+    def _send(self, wakes: frozenset[Wake]) -> None:
+        try:
+            with self.pool.connection() as connection:
+                for wake in wakes:
+                    connection.execute(
+                        "SELECT pg_notify(%s, '')", (channel(self.schema, wake),), prepare=True
+                    )
+        except psycopg.Error:
+            # A hint that does not arrive costs a little time, nothing else.
+            return
+
+
+class PostgresStore(Control, Fleet):
+    """A store in one schema of a PostgreSQL database.
+
+    `listen_url` leads to the server itself when `url` leads to a pooler.
+    """
+
+    def __init__(
+        self, url: str, schema: str = "duly", listen_url: str | None = None, size: int = POOL_SIZE
+    ) -> None:
+        super().__init__(schema)
+        self._url = url
+        self._listen_url = listen_url or url
+        self._size = size
+        self._where = redacted(url)
+        self._engine: _Engine | None = None
+        self._opening = threading.Lock()
+        self._process = os.getpid()
+
+    @property
+    def url(self) -> str:
+        """See Store.url."""
+        return self._where
+
+    def run(self, operation: Operation[T]) -> T:
+        """See Store.run.
+
+        What the server rolled back is tried again; what broke off with its commit unknown is
+        tried again only by an operation that can tell.
+        """
+        engine = self._open()
+        start: Callable[[], Steps[T]] = operation.start
+        for attempt in range(TRIES):
+            last = attempt == TRIES - 1
+            try:
+                result = self._try(engine, operation, start)
+            except StoreUnavailable as error:
+                if last or (error.unknown and operation.again is None):
+                    raise
+                if error.unknown and operation.again is not None:
+                    start = operation.again
+                time.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
+            except StoreError as error:
+                if last or not isinstance(error.__cause__, TRANSIENT):
+                    raise
+            else:
+                if operation.wakes:
+                    engine.notifier.notify(operation.wakes)
+                return result
+        raise AssertionError("the last try returns or raises")
+
+    async def arun(self, operation: Operation[T]) -> T:
+        """See Store.arun."""
+        engine = self._engine
+        if engine is None or engine.process != os.getpid():
+            engine = await asyncio.to_thread(self._open)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(engine.threads, self.run, operation)
+
+    @contextmanager
+    def transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        """See Store.transaction."""
+        engine = self._open()
+        with errors_explained(self._where):
+            connection = engine.pool.getconn()
+        try:
+            with connection.transaction():
+                yield connection
+        finally:
+            engine.pool.putconn(connection)
+        engine.notifier.notify(frozenset({Wake.WORKERS}))
+
+    def carry(self, connection: object) -> carriers.Carrier:
+        """See Store.carry."""
+        return carriers.carry(connection, self.schema, self._where, self._installation())
+
+    async def acarry(self, connection: object) -> carriers.AsyncCarrier:
+        """See Store.acarry."""
+        installation = await asyncio.to_thread(self._installation)
+        return await carriers.acarry(connection, self.schema, self._where, installation)
+
+    def watch(self, wake: Wake) -> Listener:
+        """See Store.watch."""
+        return Listener(with_defaults(self._listen_url), self.schema, wake)
+
+    def migrate(self) -> list[str]:
+        """See Store.migrate."""
+        with self._connected() as connection:
+            return bring_up_to_date(connection, self.schema)
+
+    def version(self) -> SchemaVersion:
+        """Where the database stands."""
+        with self._connected() as connection:
+            return version_of(connection, self.schema)
+
+    def close(self) -> None:
+        """See Store.close."""
+        with self._opening:
+            engine, self._engine = self._engine, None
+        if engine is not None and engine.process == os.getpid():
+            engine.close()
+
+    @contextmanager
+    def _connected(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection beside the pool, for what is done before there is one."""
+        url = with_defaults(self._url)
+        with errors_explained(self._where), psycopg.connect(url, autocommit=True) as connection:
+            yield connection
+
+    def _try(self, engine: _Engine, operation: Operation[T], start: Callable[[], Steps[T]]) -> T:
+        sent = False
+        try:
+            with errors_explained(self._where), engine.pool.connection() as connection:
+                if operation.atomic:
+                    with connection.transaction():
+                        result = drive(start(), lambda each: execute(connection, each))
+                        sent = operation.writes
+                    return result
+                sent = operation.writes
+                return drive(start(), lambda each: execute(connection, each))
+        except StoreUnavailable as error:
+            # Before anything that commits was sent, the server rolls back what it had.
+            error.unknown = sent
+            raise
+
+    def _installation(self) -> UUID:
+        engine = self._open()
+        if engine.installation is None:
+            with errors_explained(self._where), engine.pool.connection() as connection:
+                engine.installation = installation_of(connection, self.schema)
+        return engine.installation
+
+    def _open(self) -> _Engine:
+        engine = self._engine
+        if engine is not None and engine.process == os.getpid():
+            return engine
+        if self._process != os.getpid():
+            # Another thread of the parent may have held the lock at the moment of the fork.
+            self._opening = threading.Lock()
+            self._process = os.getpid()
+        with self._opening:
+            if self._engine is None or self._engine.process != os.getpid():
+                if self._engine is not None:
+                    # A parent's connections are left alone: closing them here would end them there.
+                    _abandoned.append(self._engine)
+                require_current(MIGRATIONS, self.version(), f"{self._where}, schema {self.schema}")
+                self._engine = _Engine(self._url, self.schema, self._size)
+            return self._engine
+
+
+_abandoned: list[_Engine] = []

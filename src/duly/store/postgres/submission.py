@@ -1,0 +1,288 @@
+"""Enqueue on PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from duly.model.job import Draft, JobRecord, KeyPolicy
+from duly.model.query import Enqueued
+from duly.store.operation import Operation, Statement, Steps, Wake
+from duly.store.postgres.reading import Reading
+from duly.store.postgres.rows import CLOCK, utc
+from duly.store.records import (
+    JOB_COLUMNS,
+    KeyedBatch,
+    record_of,
+    refuse_if_rejecting,
+    replacement,
+)
+
+# What a draft can set, with the type of its array. Tags travel as JSON: unnest flattens arrays
+# of arrays.
+DRAFT_COLUMNS = {
+    "id": "uuid",
+    "task": "text",
+    "queue": "text",
+    "priority": "smallint",
+    "run_at": "timestamptz",
+    "delay": "interval",
+    "arguments": "text",
+    "max_attempts": "integer",
+    "max_crashes": "integer",
+    "delivery": "text",
+    "key": "text",
+    "key_window": "double precision",
+    "owner": "text",
+    "tenant": "text",
+    "timeout": "double precision",
+    "expires_at": "timestamptz",
+    "expires_after": "interval",
+    "tags": "text",
+    "metadata": "text",
+    "parent_id": "uuid",
+    "flow_id": "uuid",
+}
+COPIED = [
+    name
+    for name in DRAFT_COLUMNS
+    if name not in ("run_at", "delay", "expires_at", "expires_after", "tags")
+]
+ARRAYS = ", ".join(f"%({name})s::{kind}[]" for name, kind in DRAFT_COLUMNS.items())
+INSERT = f"""
+WITH {CLOCK},
+input AS MATERIALIZED (
+    SELECT * FROM unnest({ARRAYS})
+        AS draft ({", ".join(DRAFT_COLUMNS)})
+),
+new_lanes AS (
+    INSERT INTO {{schema}}.lanes (queue, task, priority)
+    SELECT DISTINCT queue, task, priority FROM input
+    WHERE NOT EXISTS (
+        SELECT FROM {{schema}}.lanes known
+        WHERE (known.queue, known.task, known.priority) = (input.queue, input.task, input.priority)
+    )
+)
+INSERT INTO {{schema}}.jobs (
+    {", ".join(COPIED)}, run_at, expires_at, tags, created_at,
+    state, token, attempt, crashes, generation, alone
+)
+SELECT {", ".join(COPIED)},
+    coalesce(run_at, now + delay, now), coalesce(expires_at, now + expires_after),
+    CASE WHEN tags IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(tags::jsonb)) END, now,
+    'pending', 0, 0, 0, 1, false
+FROM input CROSS JOIN clock
+ON CONFLICT (id) DO NOTHING
+RETURNING id, created_at
+"""
+INSTANT = "SELECT coalesce(%(now)s::timestamptz, clock_timestamp())"
+# Neither statement waits for, or locks, the key of a live job: a caller's long transaction must
+# not hold up the settlement of the job that has the key.
+HOLD = """
+INSERT INTO {schema}.keys (task, key, job_id)
+SELECT * FROM unnest(%(tasks)s::text[], %(keys)s::text[], %(jobs)s::uuid[])
+    AS wanted (task, key, job_id)
+ORDER BY task, key
+ON CONFLICT (task, key) DO NOTHING
+RETURNING job_id
+"""
+TAKE_OVER = """
+UPDATE {schema}.keys held SET job_id = wanted.job_id, held_until = NULL
+FROM unnest(%(tasks)s::text[], %(keys)s::text[], %(jobs)s::uuid[]) AS wanted (task, key, job_id)
+WHERE (held.task, held.key) = (wanted.task, wanted.key) AND held.held_until <= %(now)s
+RETURNING wanted.job_id
+"""
+HOLDERS = """
+SELECT held.task, held.key, held.job_id
+FROM unnest(%(tasks)s::text[], %(keys)s::text[]) AS wanted (task, key)
+JOIN {schema}.keys held ON (held.task, held.key) = (wanted.task, wanted.key)
+"""
+# The holder's job is not to be found: its retention has passed before its key's window.
+INHERIT = """
+UPDATE {schema}.keys SET job_id = %(job)s, held_until = NULL
+WHERE task = %(task)s AND key = %(key)s AND job_id = %(holder)s
+RETURNING job_id
+"""
+REPLACEABLE = [
+    "queue",
+    "priority",
+    "run_at",
+    "arguments",
+    "max_attempts",
+    "max_crashes",
+    "delivery",
+    "key_window",
+    "owner",
+    "tenant",
+    "timeout",
+    "expires_at",
+    "tags",
+    "metadata",
+    "parent_id",
+    "flow_id",
+]
+# A row that somebody has locked is being claimed or cancelled at this moment: too late.
+REPLACE = f"""
+UPDATE {{schema}}.jobs SET {", ".join(f"{name} = %({name})s" for name in REPLACEABLE)}
+WHERE id = (
+    SELECT id FROM {{schema}}.jobs
+    WHERE id = %(id)s AND state IN ('pending', 'blocked') AND attempt = 0
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING id
+"""
+LANE = """
+INSERT INTO {schema}.lanes (queue, task, priority)
+SELECT %(queue)s::text, %(task)s::text, %(priority)s::smallint
+WHERE NOT EXISTS (
+    SELECT FROM {schema}.lanes
+    WHERE queue = %(queue)s AND task = %(task)s AND priority = %(priority)s
+)
+"""
+
+
+class Submission(Reading):
+    """The verb that takes jobs in."""
+
+    def enqueue(
+        self, drafts: Sequence[Draft], now: datetime | None = None
+    ) -> Operation[list[Enqueued]]:
+        return Operation(
+            lambda: self._enqueue(drafts, now),
+            again=lambda: self._enqueue_again(drafts, now),
+            atomic=any(draft.key is not None for draft in drafts),
+            wakes=frozenset({Wake.WORKERS}),
+        )
+
+    def _enqueue_again(
+        self, drafts: Sequence[Draft], now: datetime | None
+    ) -> Steps[list[Enqueued]]:
+        """Submit what is not there yet: an earlier try may have been committed."""
+        known = yield from self._get([draft.id for draft in drafts])
+        if any(job is not None for job in known):
+            # All or none were stored; a key may have led some of them to another job.
+            found = {job.id: Enqueued(job, created=True) for job in known if job is not None}
+            rest = [draft for draft in drafts if draft.id not in found]
+            others = (yield from self._enqueue(rest, now)) if rest else []
+            found |= {draft.id: other for draft, other in zip(rest, others, strict=True)}
+            return [found[draft.id] for draft in drafts]
+        return (yield from self._enqueue(drafts, now))
+
+    def _enqueue(self, drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueued]]:
+        keyed = KeyedBatch(drafts)
+        answers: dict[UUID, Enqueued] = {}
+        if keyed.contenders:
+            answers = yield from self._settle_keys(keyed.contenders, now)
+        fresh = [
+            draft for draft in drafts if draft.id not in answers and keyed.contender(draft) is draft
+        ]
+        if fresh:
+            answers |= yield from self._insert(fresh, now)
+        answered = []
+        for draft in drafts:
+            contender = keyed.contender(draft)
+            answer = answers[contender.id]
+            answered.append(answer if contender is draft else Enqueued(answer.job, created=False))
+        return answered
+
+    def _insert(self, drafts: Sequence[Draft], now: datetime | None) -> Steps[dict[UUID, Enqueued]]:
+        rows = yield Statement(self.text(INSERT), {"now": now, **_arrays(drafts)})
+        inserted = {row[0] for row in rows}
+        answers = {}
+        repeated = []
+        instant = utc(rows[0][1]) if rows else None
+        for draft in drafts:
+            if instant is not None and draft.id in inserted:
+                answers[draft.id] = Enqueued(record_of(draft, instant), created=True)
+            else:
+                repeated.append(draft)
+        if repeated:
+            existing = yield from self._get([draft.id for draft in repeated])
+            for draft, found in zip(repeated, existing, strict=True):
+                if found is not None:
+                    answers[draft.id] = Enqueued(found, created=False)
+        missing = [draft for draft in repeated if draft.id not in answers]
+        if missing:
+            # The job with this id was finished and purged between the two statements.
+            answers |= yield from self._insert(missing, now)
+        return answers
+
+    def _settle_keys(
+        self, contenders: list[Draft], now: datetime | None
+    ) -> Steps[dict[UUID, Enqueued]]:
+        """Take the keys that are free; answer with the holders of the others."""
+        ((instant,),) = yield Statement(INSTANT, {"now": now})
+        answers: dict[UUID, Enqueued] = {}
+        open_drafts = contenders
+        while open_drafts:
+            wanted = {
+                "tasks": [draft.task for draft in open_drafts],
+                "keys": [draft.key for draft in open_drafts],
+                "jobs": [draft.id for draft in open_drafts],
+                "now": instant,
+            }
+            taken = yield Statement(self.text(HOLD), wanted)
+            taken += yield Statement(self.text(TAKE_OVER), wanted)
+            mine = {row[0] for row in taken}
+            open_drafts = [draft for draft in open_drafts if draft.id not in mine]
+            if not open_drafts:
+                break
+            rows = yield Statement(self.text(HOLDERS), wanted)
+            holders = {(task, key): holder for task, key, holder in rows}
+            undecided = []
+            for draft in open_drafts:
+                holder = holders.get((draft.task, draft.key or ""))
+                # Without a holder: it let go of the key between the two statements.
+                decided = holder is not None and (
+                    yield from self._answer_holder(draft, holder, utc(instant), answers)
+                )
+                if not decided:
+                    undecided.append(draft)
+            open_drafts = undecided
+        return answers
+
+    def _answer_holder(
+        self, draft: Draft, holder: UUID, instant: datetime, answers: dict[UUID, Enqueued]
+    ) -> Steps[bool]:
+        if holder == draft.id:
+            return True
+        (existing,) = yield from self._get([holder])
+        if existing is None:
+            inherited = yield Statement(
+                self.text(INHERIT),
+                {"task": draft.task, "key": draft.key, "job": draft.id, "holder": holder},
+            )
+            return bool(inherited)
+        refuse_if_rejecting(draft, holder)
+        if draft.key_policy is KeyPolicy.REPLACE:
+            answers[draft.id] = yield from self._replace(existing, draft, instant)
+        else:
+            answers[draft.id] = Enqueued(existing, created=False)
+        return True
+
+    def _replace(self, existing: JobRecord, draft: Draft, instant: datetime) -> Steps[Enqueued]:
+        fresh = replacement(existing, draft, instant)
+        values = {name: getattr(fresh, name) for name in JOB_COLUMNS if hasattr(fresh, name)}
+        values |= {"delivery": fresh.delivery.value, "tags": list(fresh.tags) or None}
+        replaced = yield Statement(
+            self.text(REPLACE), {name: values[name] for name in (*REPLACEABLE, "id")}
+        )
+        if not replaced:
+            return Enqueued(existing, created=False)
+        lane = {"queue": fresh.queue, "task": fresh.task, "priority": fresh.priority}
+        yield Statement(self.text(LANE), lane)
+        return Enqueued(fresh, created=False, replaced=True)
+
+
+def _arrays(drafts: Sequence[Draft]) -> dict[str, Any]:
+    """One array a column."""
+    arrays: dict[str, Any] = {
+        name: [getattr(draft, name) for draft in drafts] for name in DRAFT_COLUMNS
+    }
+    arrays["delivery"] = [draft.delivery.value for draft in drafts]
+    arrays["priority"] = [int(draft.priority) for draft in drafts]
+    arrays["tags"] = [json.dumps(draft.tags) if draft.tags else None for draft in drafts]
+    return arrays

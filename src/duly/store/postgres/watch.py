@@ -1,0 +1,100 @@
+"""Notifications: hints that it is worth asking now. Polling stays the truth."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import psycopg
+from psycopg import sql
+
+from duly.store.operation import Wake
+
+COALESCE = 0.01
+RETRY_AFTER = 1.0
+
+
+def channel(schema: str, wake: Wake) -> str:
+    """The channel for those whom `wake` names."""
+    return f"duly_{schema}_{wake}"
+
+
+class Notifier:
+    """Sends notifications from a thread of its own: several commits, one notification.
+
+    NOTIFY takes a lock on the whole database at commit, so it is kept out of the transactions
+    that carry work.
+    """
+
+    def __init__(self, send: Callable[[frozenset[Wake]], None]) -> None:
+        self._send = send
+        self._pending: set[Wake] = set()
+        self._filled = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name="duly-notifier", daemon=True)
+        self._thread.start()
+
+    def notify(self, wakes: frozenset[Wake]) -> None:
+        """Tell them soon."""
+        with self._filled:
+            self._pending |= wakes
+            self._filled.notify()
+
+    def close(self) -> None:
+        """Send what is pending and end."""
+        with self._filled:
+            self._closing = True
+            self._filled.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._filled:
+                while not self._pending and not self._closing:
+                    self._filled.wait()
+                wakes, self._pending = frozenset(self._pending), set()
+                closing = self._closing
+            if wakes:
+                self._send(wakes)
+            if closing:
+                return
+            time.sleep(COALESCE)
+
+
+class Listener:
+    """Waits for notifications on a connection of its own, which must be direct."""
+
+    def __init__(self, url: str, schema: str, wake: Wake) -> None:
+        self._url = url
+        self._channel = channel(schema, wake)
+        self._connection: psycopg.Connection[object] | None = None
+
+    def wait(self, timeout: float) -> bool:
+        """See duly.store.protocol.Change."""
+        deadline = time.monotonic() + timeout
+        try:
+            if self._connection is None:
+                self._connection = self._listen()
+                # Something may have happened before anybody listened.
+                return True
+            for _ in self._connection.notifies(timeout=timeout, stop_after=1):
+                return True
+        except psycopg.Error:
+            self.close()
+            remaining = deadline - time.monotonic()
+            time.sleep(max(0.0, min(RETRY_AFTER, remaining)))
+        return False
+
+    def close(self) -> None:
+        """Stop listening."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _listen(self) -> psycopg.Connection[object]:
+        connection: psycopg.Connection[object] = psycopg.connect(
+            self._url, autocommit=True, prepare_threshold=None
+        )
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+        return connection

@@ -1,0 +1,114 @@
+"""From drafts to records, and the order of columns that both engines share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from duly.errors import KeyConflict
+from duly.model.attempt import Attempt, Failure
+from duly.model.job import Draft, JobRecord, KeyPolicy, State
+
+ERROR_COLUMNS = ("error_type", "error_message", "error_traceback", "error_fingerprint")
+JOB_COLUMNS = (*JobRecord.__struct_fields__[:-1], *ERROR_COLUMNS)
+ATTEMPT_COLUMNS = (*Attempt.__struct_fields__[:-1], *ERROR_COLUMNS)
+
+REASON_CANCELLED = "cancelled on request"
+REASON_EXPIRED = "expired"
+
+
+def record_of(draft: Draft, now: datetime) -> JobRecord:
+    """The pending job that a draft becomes when it is stored at `now`."""
+    run_at = draft.run_at
+    if run_at is None:
+        run_at = now if draft.delay is None else now + draft.delay
+    expires_at = draft.expires_at
+    if expires_at is None and draft.expires_after is not None:
+        expires_at = now + draft.expires_after
+    return JobRecord(
+        id=draft.id,
+        task=draft.task,
+        queue=draft.queue,
+        priority=draft.priority,
+        state=State.PENDING,
+        run_at=run_at,
+        created_at=now,
+        arguments=draft.arguments,
+        max_attempts=draft.max_attempts,
+        max_crashes=draft.max_crashes,
+        delivery=draft.delivery,
+        key=draft.key,
+        key_window=draft.key_window,
+        owner=draft.owner,
+        tenant=draft.tenant,
+        timeout=draft.timeout,
+        expires_at=expires_at,
+        tags=draft.tags,
+        metadata=draft.metadata,
+        parent_id=draft.parent_id,
+        flow_id=draft.flow_id,
+    )
+
+
+def replacement(existing: JobRecord, draft: Draft, now: datetime) -> JobRecord:
+    """What a job that has not started becomes when a draft replaces it: the draft's contents
+    under the job's own identity."""
+    return msgspec.structs.replace(
+        record_of(draft, now),
+        id=existing.id,
+        created_at=existing.created_at,
+        state=existing.state,
+        token=existing.token,
+        generation=existing.generation,
+        alone=existing.alone,
+    )
+
+
+def failure_of(columns: Sequence[str | None]) -> Failure | None:
+    """The failure in the four error columns, if there is one."""
+    kind, message, traceback, fingerprint = columns
+    if kind is None:
+        return None
+    return Failure(kind, message or "", traceback, fingerprint)
+
+
+def columns_of(failure: Failure | None) -> tuple[str | None, str | None, str | None, str | None]:
+    """The four error columns of a failure."""
+    if failure is None:
+        return (None, None, None, None)
+    return (failure.type, failure.message, failure.traceback, failure.fingerprint)
+
+
+class KeyedBatch:
+    """The drafts of one submission that carry keys, with repeats inside the batch settled.
+
+    `contenders` has one draft for each (task, key), in sorted order, so that concurrent
+    submissions lock keys in the same order. A repeat stands for the contender: the first draft
+    of a key, or the last that asks to replace.
+    """
+
+    def __init__(self, drafts: Sequence[Draft]) -> None:
+        self._contender: dict[tuple[str, str], Draft] = {}
+        for draft in drafts:
+            if draft.key is None:
+                continue
+            slot = (draft.task, draft.key)
+            earlier = self._contender.get(slot)
+            if earlier is None or draft.key_policy is KeyPolicy.REPLACE:
+                self._contender[slot] = draft
+            elif draft.key_policy is KeyPolicy.REJECT:
+                raise KeyConflict(draft.task, draft.key, earlier.id)
+        self.contenders = [self._contender[slot] for slot in sorted(self._contender)]
+
+    def contender(self, draft: Draft) -> Draft:
+        """The draft that is submitted in place of this one: itself, or its repeat."""
+        return draft if draft.key is None else self._contender[draft.task, draft.key]
+
+
+def refuse_if_rejecting(draft: Draft, holder: UUID) -> None:
+    """Raise KeyConflict when the draft's policy asks for it."""
+    if draft.key_policy is KeyPolicy.REJECT and draft.key is not None:
+        raise KeyConflict(draft.task, draft.key, holder)

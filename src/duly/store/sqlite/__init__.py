@@ -1,0 +1,1 @@
+"""The embedded engine: one file, many processes, apsw."""

@@ -1,0 +1,108 @@
+"""Claims on SQLite: lanes in order of priority, only what is due in each."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from datetime import datetime
+from itertools import groupby
+from uuid import UUID
+
+from duly.errors import LeaseLost
+from duly.model.job import JobRecord
+from duly.model.query import Demand
+from duly.store.operation import Operation, Row, Statement, Steps
+from duly.store.records import JOB_COLUMNS, REASON_EXPIRED
+from duly.store.sqlite.reading import LANES
+from duly.store.sqlite.rows import COLUMN, array, clock, job_record
+from duly.store.sqlite.settling import finish
+
+LEASE = "SELECT 1 FROM workers WHERE id = ? AND lease_until > ?"
+DUE = (
+    "SELECT run_at, id FROM jobs WHERE state = 'pending'"
+    " AND queue = ? AND task = ? AND priority = ? AND run_at <= ? ORDER BY run_at, id LIMIT ?"
+)
+TAKE = (
+    "UPDATE jobs SET state = 'running', token = token + 1, attempt = attempt + 1, worker = ?,"
+    " started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE ? END"
+    f" WHERE id = ? RETURNING {', '.join(JOB_COLUMNS)}"
+)
+BEGIN = (
+    "UPDATE jobs SET started_at = ?"
+    " WHERE id = ? AND token = ? AND state = 'running' AND started_at IS NULL RETURNING id"
+)
+
+Candidate = tuple[int, bytes]
+
+
+def claim(demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
+    """See Verbs.claim."""
+    instant = clock(now)
+    holds = yield Statement(LEASE, (demand.worker.bytes, instant))
+    if not holds:
+        raise LeaseLost(demand.worker)
+    chosen = yield from _choose(demand, instant)
+    if not chosen:
+        return []
+    rows = yield Statement(
+        TAKE, [(demand.worker.bytes, instant, job_id) for job_id in chosen], many=True
+    )
+    expired = [row for row in rows if _expired(row, instant)]
+    if expired:
+        yield from finish(
+            [(row, "cancelled", REASON_EXPIRED) for row in expired], instant, charged=False
+        )
+        rows = [row for row in rows if not _expired(row, instant)]
+    return [job_record(row) for row in rows]
+
+
+def _expired(row: Row, instant: int) -> bool:
+    expiry = row[COLUMN["expires_at"]]
+    return expiry is not None and expiry <= instant
+
+
+def _choose(demand: Demand, instant: int) -> Steps[list[bytes]]:
+    """Ids to take: by priority, and the share of those that have waited for longest."""
+    lanes = yield Statement(LANES, (array(demand.queues), array(demand.tasks)))
+    by_priority: list[Candidate] = []
+    everyone: list[Candidate] = []
+    ordinary = demand.limit - demand.longest_waiting
+    for _, level in groupby(lanes, key=lambda lane: lane[2]):
+        if len(by_priority) >= ordinary and not demand.longest_waiting:
+            break
+        due = yield from _due(level, instant, demand.limit)
+        everyone += due
+        by_priority += due[: max(0, ordinary - len(by_priority))]
+    chosen = [job_id for _, job_id in by_priority]
+    if demand.longest_waiting:
+        taken = set(chosen)
+        waiting = heapq.nsmallest(demand.limit, everyone)
+        chosen += [job_id for _, job_id in waiting if job_id not in taken][
+            : demand.limit - len(chosen)
+        ]
+    return chosen
+
+
+def _due(lanes: Iterable[Row], instant: int, limit: int) -> Steps[list[Candidate]]:
+    """The first due jobs of lanes of one priority, the earliest first."""
+    heads: list[Candidate] = []
+    for queue, task, priority in lanes:
+        rows = yield Statement(DUE, (queue, task, priority, instant, limit))
+        heads += [(run_at, job_id) for run_at, job_id in rows]
+    heads.sort()
+    return heads[:limit]
+
+
+def _begin(job_id: UUID, token: int, now: datetime | None) -> Steps[bool]:
+    rows = yield Statement(BEGIN, (clock(now), job_id.bytes, token))
+    return bool(rows)
+
+
+class Claiming:
+    """The verbs that start attempts."""
+
+    def claim(self, demand: Demand, now: datetime | None = None) -> Operation[list[JobRecord]]:
+        return Operation(lambda: claim(demand, now))
+
+    def begin(self, job_id: UUID, token: int, now: datetime | None = None) -> Operation[bool]:
+        return Operation(lambda: _begin(job_id, token, now))

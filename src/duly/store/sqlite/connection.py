@@ -1,0 +1,149 @@
+"""Opening SQLite files: settings, patience with other processes, errors in our own words."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from duly.errors import ConfigurationError, StoreError, StoreFull, StoreUnavailable
+from duly.store.operation import Row, Statement
+
+T = TypeVar("T")
+
+PATIENCE = 60.0
+SOUND_SQLITE = (3, 51, 3)
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs"}
+    | {"davfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.davfs2"}
+)
+
+logger = logging.getLogger("duly.store")
+
+
+class _Patience:
+    """A busy handler that waits in short, uneven naps, for at most PATIENCE seconds."""
+
+    def __init__(self) -> None:
+        self._deadline = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        now = time.monotonic()
+        if tries == 0:
+            self._deadline = now + PATIENCE
+        if now > self._deadline:
+            return False
+        time.sleep(random.uniform(0.0002, 0.001 if tries < 20 else 0.004))
+        return True
+
+
+def connect(path: str, read_only: bool = False) -> apsw.Connection:
+    """A connection with our settings. An empty path is a private database in memory."""
+    with errors_explained(path):
+        if path:
+            refuse_network_file_system(path)
+        connection = patiently(lambda: apsw.Connection(path or ":memory:"))
+        connection.set_busy_handler(_Patience())
+        if path:
+            patiently(lambda: list(connection.execute("PRAGMA journal_mode = WAL")))
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+        connection.execute("PRAGMA cache_size = -16384")
+        if read_only:
+            connection.execute("PRAGMA query_only = ON")
+        return connection
+
+
+def patiently(action: Callable[[], T]) -> T:
+    """Repeat an action for as long as others are busy: some calls ask no busy handler."""
+    patience = _Patience()
+    tries = 0
+    while True:
+        try:
+            return action()
+        except apsw.BusyError:
+            if not patience(tries):
+                raise
+            tries += 1
+
+
+def execute(connection: apsw.Connection, statement: Statement) -> list[Row]:
+    """Run one statement and fetch its rows."""
+    if statement.many:
+        return list(connection.executemany(statement.text, statement.parameters))
+    return list(connection.execute(statement.text, statement.parameters))
+
+
+@contextmanager
+def errors_explained(path: str) -> Iterator[None]:
+    """Turn the engine's errors into ours."""
+    where = path or "memory"
+    try:
+        yield
+    except apsw.FullError as error:
+        raise StoreFull(
+            f"no room left for {where}: nothing of this call was stored, earlier work is kept; "
+            "free some space and try again"
+        ) from error
+    except apsw.BusyError as error:
+        raise StoreUnavailable(
+            f"{where} has been locked by another process for more than {PATIENCE:g} s: "
+            "look for a transaction that was left open"
+        ) from error
+    except apsw.CantOpenError as error:
+        raise StoreUnavailable(
+            f"cannot open {where}: {error}; does its folder exist, and may it be written to?"
+        ) from error
+    except apsw.NotADBError as error:
+        raise ConfigurationError(f"{where} is a file, but not an SQLite database") from error
+    except apsw.ReadOnlyError as error:
+        raise StoreUnavailable(f"{where} may not be written to by this user") from error
+    except apsw.Error as error:
+        raise StoreError(f"SQLite, {where}: {type(error).__name__}: {error}") from error
+
+
+def refuse_network_file_system(path: str) -> None:
+    """Refuse files on network file systems, where SQLite's locks and shared memory fail."""
+    kind = file_system_of(Path(path))
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise ConfigurationError(
+            f"{path} is on a network file system ({kind}), where SQLite loses data when several "
+            "machines write; use a local disk, or postgresql:// for several machines"
+        )
+
+
+def file_system_of(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
+    """The type of the file system that holds `path`; None when this system does not tell."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    target = path.absolute()
+    best: tuple[int, str] | None = None
+    for line in lines:
+        before, separator, after = line.partition(" - ")
+        fields = before.split(" ")
+        if not separator or len(fields) < 5:
+            continue
+        mount = Path(fields[4].replace("\\040", " "))
+        # The last of several mounts on one point hides the others.
+        if target.is_relative_to(mount) and (best is None or len(mount.parts) >= best[0]):
+            best = (len(mount.parts), after.split(" ")[0])
+    return None if best is None else best[1]
+
+
+def warn_when_unsound() -> None:
+    """Warn when the linked SQLite carries the WAL-reset bug."""
+    version = apsw.sqlite_lib_version()
+    if tuple(int(part) for part in version.split(".")[:3]) < SOUND_SQLITE:
+        logger.warning(
+            "SQLite %s can corrupt a WAL database with several writers; use 3.51.3 or later "
+            "(pip install --upgrade apsw)",
+            version,
+        )

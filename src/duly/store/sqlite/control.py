@@ -1,0 +1,164 @@
+"""What operators do to jobs on SQLite: cancel, replay, run now, expire, purge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from duly.model.job import State
+from duly.model.query import Cancellation, Replay
+from duly.policy.states import CANCELLED_AT_ONCE
+from duly.store.operation import Operation, Statement, Steps, Wake
+from duly.store.records import REASON_CANCELLED, REASON_EXPIRED
+from duly.store.sqlite.reading import SELECT
+from duly.store.sqlite.rows import COLUMN, changed, clock, micros
+from duly.store.sqlite.settling import finish
+from duly.store.sqlite.submission import HOLD, HOLDER, INSERT
+
+LIVE_JOB = f"{SELECT} jobs WHERE id = ?"
+DEAD_JOB = f"{SELECT} dead WHERE id = ?"
+EXISTS = " UNION ALL ".join(
+    f"SELECT 1 FROM {table} WHERE id = ?1" for table in ("jobs", "archive", "dead")
+)
+REQUEST_CANCEL = (
+    "UPDATE jobs SET cancel_requested_at = coalesce(cancel_requested_at, ?) WHERE id = ?"
+)
+RAISE_DEAD = "DELETE FROM dead WHERE id = ?"
+RUN_NOW = "UPDATE jobs SET run_at = ? WHERE id = ? AND state = 'pending' RETURNING id"
+EXPIRED = (
+    f"{SELECT} jobs WHERE state = 'pending' AND expires_at IS NOT NULL AND expires_at <= ?"
+    " ORDER BY expires_at LIMIT ?"
+)
+CANCEL_REQUESTS = (
+    "SELECT id, token FROM jobs"
+    " WHERE worker = ? AND state = 'running' AND cancel_requested_at IS NOT NULL"
+)
+PURGE = {
+    table: f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE state = ?1"
+    " AND finished_at < ?2 AND (?3 IS NULL OR queue = ?3) LIMIT ?4) RETURNING id"
+    for table in ("archive", "dead")
+}
+PURGE_ATTEMPTS = "DELETE FROM attempts WHERE job_id = ?"
+
+
+def _cancel(
+    job_ids: Sequence[UUID], reason: str | None, now: datetime | None
+) -> Steps[list[Cancellation]]:
+    instant = clock(now)
+    answers = []
+    for job_id in job_ids:
+        rows = yield Statement(LIVE_JOB, (job_id.bytes,))
+        if not rows:
+            known = yield Statement(EXISTS, (job_id.bytes,))
+            answers.append(Cancellation.FINISHED if known else Cancellation.UNKNOWN)
+        elif rows[0][COLUMN["state"]] in CANCELLED_AT_ONCE:
+            yield from finish([(rows[0], "cancelled", reason or REASON_CANCELLED)], instant)
+            answers.append(Cancellation.CANCELLED)
+        else:
+            yield Statement(REQUEST_CANCEL, (instant, job_id.bytes))
+            answers.append(Cancellation.REQUESTED)
+    return answers
+
+
+def _cancel_requests(worker: UUID) -> Steps[list[tuple[UUID, int]]]:
+    rows = yield Statement(CANCEL_REQUESTS, (worker.bytes,))
+    return [(UUID(bytes=job_id), token) for job_id, token in rows]
+
+
+def _replay(
+    job_ids: Sequence[UUID], arguments: str | None, now: datetime | None
+) -> Steps[list[Replay]]:
+    answers = []
+    for job_id in job_ids:
+        answers.append((yield from _replay_one(job_id, arguments, clock(now))))
+    return answers
+
+
+def _replay_one(job_id: UUID, arguments: str | None, instant: int) -> Steps[Replay]:
+    rows = yield Statement(DEAD_JOB, (job_id.bytes,))
+    if not rows:
+        known = yield Statement(EXISTS, (job_id.bytes,))
+        return Replay.NOT_DEAD if known else Replay.UNKNOWN
+    row = rows[0]
+    if row[COLUMN["key"]] is not None:
+        slot = (row[COLUMN["task"]], row[COLUMN["key"]])
+        holders = yield Statement(HOLDER, (*slot, instant))
+        if holders and holders[0][0] != row[0]:
+            return Replay.KEY_HELD
+        yield Statement(HOLD, (*slot, row[0]))
+    yield Statement(RAISE_DEAD, (row[0],))
+    yield Statement(
+        INSERT,
+        changed(
+            row,
+            state=State.PENDING.value,
+            run_at=instant,
+            arguments=row[COLUMN["arguments"]] if arguments is None else arguments,
+            attempt=0,
+            crashes=0,
+            generation=row[COLUMN["generation"]] + 1,
+            alone=0,
+            expires_at=None,
+            worker=None,
+            cancel_requested_at=None,
+            started_at=None,
+            finished_at=None,
+            result=None,
+            reason=None,
+        ),
+    )
+    return Replay.REPLAYED
+
+
+def _run_now(job_ids: Sequence[UUID], now: datetime | None) -> Steps[list[bool]]:
+    instant = clock(now)
+    rows = yield Statement(RUN_NOW, [(instant, job_id.bytes) for job_id in job_ids], many=True)
+    hurried = {row[0] for row in rows}
+    return [job_id.bytes in hurried for job_id in job_ids]
+
+
+def _expire(limit: int, now: datetime | None) -> Steps[int]:
+    instant = clock(now)
+    rows = yield Statement(EXPIRED, (instant, limit))
+    yield from finish([(row, "cancelled", REASON_EXPIRED) for row in rows], instant)
+    return len(rows)
+
+
+def _purge(state: State, finished_before: datetime, limit: int, queue: str | None) -> Steps[int]:
+    table = "dead" if state is State.DEAD else "archive"
+    rows = yield Statement(PURGE[table], (state.value, micros(finished_before), queue, limit))
+    yield Statement(PURGE_ATTEMPTS, rows, many=True)
+    return len(rows)
+
+
+class Control:
+    """The verbs of operators and janitors."""
+
+    def cancel(
+        self, job_ids: Sequence[UUID], reason: str | None = None, now: datetime | None = None
+    ) -> Operation[list[Cancellation]]:
+        return Operation(
+            lambda: _cancel(job_ids, reason, now), wakes=frozenset({Wake.WAITERS, Wake.WORKERS})
+        )
+
+    def cancel_requests(self, worker: UUID) -> Operation[list[tuple[UUID, int]]]:
+        return Operation(lambda: _cancel_requests(worker), writes=False)
+
+    def replay(
+        self, job_ids: Sequence[UUID], arguments: str | None = None, now: datetime | None = None
+    ) -> Operation[list[Replay]]:
+        return Operation(lambda: _replay(job_ids, arguments, now), wakes=frozenset({Wake.WORKERS}))
+
+    def run_now(
+        self, job_ids: Sequence[UUID], now: datetime | None = None
+    ) -> Operation[list[bool]]:
+        return Operation(lambda: _run_now(job_ids, now), wakes=frozenset({Wake.WORKERS}))
+
+    def expire(self, limit: int, now: datetime | None = None) -> Operation[int]:
+        return Operation(lambda: _expire(limit, now), wakes=frozenset({Wake.WAITERS}))
+
+    def purge(
+        self, state: State, finished_before: datetime, limit: int, queue: str | None = None
+    ) -> Operation[int]:
+        return Operation(lambda: _purge(state, finished_before, limit, queue))

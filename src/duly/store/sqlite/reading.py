@@ -1,0 +1,150 @@
+"""Questions to SQLite: jobs, attempts, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from duly.model.attempt import Attempt
+from duly.model.job import JobRecord, State
+from duly.model.query import Count, JobFilter
+from duly.policy.states import LIVE
+from duly.store.operation import Operation, Statement, Steps
+from duly.store.records import ATTEMPT_COLUMNS, JOB_COLUMNS
+from duly.store.sqlite.rows import (
+    array,
+    attempt_record,
+    clock,
+    job_record,
+    micros,
+)
+
+SELECT = f"SELECT {', '.join(JOB_COLUMNS)} FROM"
+GET = " UNION ALL ".join(f"{SELECT} {table} WHERE id = ?1" for table in ("jobs", "archive", "dead"))
+ATTEMPTS = f"SELECT {', '.join(ATTEMPT_COLUMNS)} FROM attempts WHERE job_id = ? ORDER BY token"
+COUNTS = " UNION ALL ".join(
+    f"SELECT queue, state, count(*) FROM {table} GROUP BY queue, state"
+    for table in ("jobs", "archive", "dead")
+)
+LANES = (
+    "SELECT queue, task, priority FROM lanes"
+    " WHERE queue IN (SELECT value FROM json_each(?)) AND task IN (SELECT value FROM json_each(?))"
+    " AND queue NOT IN (SELECT queue FROM paused_queues) ORDER BY priority DESC"
+)
+LANE_HEAD = (
+    "SELECT run_at FROM jobs WHERE state = 'pending' AND queue = ? AND task = ? AND priority = ?"
+    " ORDER BY run_at LIMIT 1"
+)
+
+
+def read_jobs(job_ids: Sequence[UUID]) -> Steps[list[JobRecord | None]]:
+    """The jobs in order, from wherever they are."""
+    rows = yield Statement(GET, [(job_id.bytes,) for job_id in job_ids], many=True)
+    found = {row[0]: row for row in rows}
+    return [
+        job_record(found[job_id.bytes]) if job_id.bytes in found else None for job_id in job_ids
+    ]
+
+
+def _attempts(job_id: UUID) -> Steps[list[Attempt]]:
+    rows = yield Statement(ATTEMPTS, (job_id.bytes,))
+    return [attempt_record(row) for row in rows]
+
+
+def _find(criteria: JobFilter, limit: int, before: UUID | None) -> Steps[list[JobRecord]]:
+    conditions, values = _conditions(criteria, before)
+    parts = []
+    parameters: list[Any] = []
+    for table in _tables(criteria.states):
+        parts.append(
+            f"SELECT * FROM ({SELECT} {table} WHERE {conditions} ORDER BY id DESC LIMIT ?)"
+        )
+        parameters += [*values, limit]
+    if not parts:
+        return []
+    text = f"{' UNION ALL '.join(parts)} ORDER BY 1 DESC LIMIT ?"
+    rows = yield Statement(text, (*parameters, limit))
+    return [job_record(row) for row in rows]
+
+
+def _tables(states: frozenset[State] | None) -> list[str]:
+    wanted = frozenset(State) if states is None else states
+    places = {
+        "jobs": LIVE,
+        "archive": frozenset({State.SUCCEEDED, State.CANCELLED}),
+        "dead": frozenset({State.DEAD}),
+    }
+    return [table for table, held in places.items() if wanted & held]
+
+
+def _conditions(criteria: JobFilter, before: UUID | None) -> tuple[str, list[Any]]:
+    conditions = ["1"]
+    values: list[Any] = []
+
+    def require(condition: str, value: Any) -> None:
+        if value is not None:
+            conditions.append(condition)
+            values.append(value)
+
+    require("id < ?", None if before is None else before.bytes)
+    if criteria.states is not None:
+        names = sorted(state.value for state in criteria.states)
+        require("state IN (SELECT value FROM json_each(?))", array(names))
+    for name in ("queue", "task", "key", "owner", "tenant"):
+        require(f"{name} = ?", getattr(criteria, name))
+    for name in ("flow_id", "parent_id"):
+        value = getattr(criteria, name)
+        require(f"{name} = ?", None if value is None else value.bytes)
+    require("error_fingerprint = ?", criteria.fingerprint)
+    if criteria.created_from is not None:
+        require("created_at >= ?", micros(criteria.created_from))
+    if criteria.created_before is not None:
+        require("created_at < ?", micros(criteria.created_before))
+    for tag in criteria.tags:
+        require("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)", tag)
+    return " AND ".join(conditions), values
+
+
+def _counts() -> Steps[list[Count]]:
+    rows = yield Statement(COUNTS)
+    return sorted(
+        (Count(queue, State(state), jobs) for queue, state, jobs in rows),
+        key=lambda count: (count.queue, count.state),
+    )
+
+
+def _next_due(
+    queues: Sequence[str], tasks: Sequence[str], now: datetime | None
+) -> Steps[float | None]:
+    lanes = yield Statement(LANES, (array(queues), array(tasks)))
+    earliest: int | None = None
+    for lane in lanes:
+        heads = yield Statement(LANE_HEAD, lane)
+        if heads and (earliest is None or heads[0][0] < earliest):
+            earliest = heads[0][0]
+    return None if earliest is None else max(0, earliest - clock(now)) / 1e6
+
+
+class Reading:
+    """The verbs that only ask."""
+
+    def get(self, job_ids: Sequence[UUID]) -> Operation[list[JobRecord | None]]:
+        return Operation(lambda: read_jobs(job_ids), writes=False)
+
+    def attempts(self, job_id: UUID) -> Operation[list[Attempt]]:
+        return Operation(lambda: _attempts(job_id), writes=False)
+
+    def find(
+        self, criteria: JobFilter, limit: int, before: UUID | None = None
+    ) -> Operation[list[JobRecord]]:
+        return Operation(lambda: _find(criteria, limit, before), writes=False)
+
+    def counts(self) -> Operation[list[Count]]:
+        return Operation(_counts, writes=False)
+
+    def next_due(
+        self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None = None
+    ) -> Operation[float | None]:
+        return Operation(lambda: _next_due(queues, tasks, now), writes=False)

@@ -1,0 +1,243 @@
+"""The ends of attempts on SQLite: settle, reap, and what finishes a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from duly.model.attempt import Outcome
+from duly.model.job import State
+from duly.model.query import Reaped
+from duly.model.settlement import Settlement
+from duly.policy.reaping import after_crash
+from duly.policy.states import CHARGED, FINAL
+from duly.store.operation import Operation, Row, Statement, Steps, Wake
+from duly.store.records import ATTEMPT_COLUMNS, JOB_COLUMNS, REASON_CANCELLED, columns_of
+from duly.store.sqlite.rows import COLUMN, changed, clock, duration, job_record
+
+RUNNING = (
+    f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs WHERE id = ? AND token = ? AND state = 'running'"
+)
+RUNNING_OF = f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs WHERE worker = ? AND state = 'running'"
+ORPHANS = (
+    f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs WHERE state = 'running'"
+    " AND worker NOT IN (SELECT id FROM workers)"
+)
+DELETE = "DELETE FROM jobs WHERE id = ?"
+FINISH = {
+    table: f"INSERT INTO {table} ({', '.join(JOB_COLUMNS)})"
+    f" VALUES ({', '.join('?' * len(JOB_COLUMNS))})"
+    for table in ("archive", "dead")
+}
+GO_BACK = (
+    "UPDATE jobs SET state = ?, run_at = ?, attempt = ?, crashes = ?, alone = ?, worker = NULL,"
+    " started_at = NULL, error_type = ?, error_message = ?, error_traceback = ?,"
+    " error_fingerprint = ? WHERE id = ?"
+)
+ATTEMPT = (
+    f"INSERT INTO attempts ({', '.join(ATTEMPT_COLUMNS)})"
+    f" VALUES ({', '.join('?' * len(ATTEMPT_COLUMNS))})"
+)
+RELEASE_KEY = "DELETE FROM keys WHERE task = ? AND key = ? AND job_id = ?"
+KEEP_KEY = "UPDATE keys SET held_until = ? WHERE task = ? AND key = ? AND job_id = ?"
+EXPIRED_WORKER = "SELECT id FROM workers WHERE id = ? AND lease_until <= ?"
+ANY_WORKER = "SELECT id FROM workers WHERE id = ?"
+FORGET_WORKER = "DELETE FROM workers WHERE id = ?"
+
+
+def settle(settlements: Sequence[Settlement], now: datetime | None) -> Steps[list[bool]]:
+    """See Verbs.settle."""
+    instant = clock(now)
+    rows = yield Statement(
+        RUNNING, [(each.job_id.bytes, each.token) for each in settlements], many=True
+    )
+    held = {row[0]: row for row in rows}
+    landed = []
+    attempts: list[Row] = []
+    finished: list[Row] = []
+    back: list[Row] = []
+    for each in settlements:
+        row = held.get(each.job_id.bytes)
+        if row is None or row[COLUMN["token"]] != each.token:
+            landed.append(False)
+            continue
+        del held[row[0]]
+        landed.append(True)
+        if row[COLUMN["started_at"]] is not None:
+            attempts.append(_attempt(row, each, instant))
+        state = _target(row, each)
+        if state in FINAL:
+            finished.append(_finished(row, each, state, instant))
+        else:
+            back.append(_going_back(row, each, state, instant))
+    if attempts:
+        yield Statement(ATTEMPT, attempts, many=True)
+    if back:
+        yield Statement(GO_BACK, back, many=True)
+    yield from _move(finished, instant)
+    return landed
+
+
+def _target(row: Row, each: Settlement) -> State:
+    if each.state is State.PENDING and row[COLUMN["cancel_requested_at"]] is not None:
+        return State.CANCELLED
+    return each.state
+
+
+def _attempt(row: Row, each: Settlement, instant: int) -> Row:
+    return (
+        row[0],
+        row[COLUMN["token"]],
+        row[COLUMN["attempt"]],
+        row[COLUMN["generation"]],
+        row[COLUMN["worker"]],
+        row[COLUMN["started_at"]],
+        instant,
+        each.outcome.value,
+        *columns_of(each.error),
+    )
+
+
+def _attempts_left(row: Row, each: Settlement) -> tuple[int, int]:
+    """The counts of charged attempts and of charged crashes after this outcome."""
+    attempt = row[COLUMN["attempt"]] - (each.outcome not in CHARGED)
+    crashed_alone = each.outcome is Outcome.CRASHED and bool(row[COLUMN["alone"]])
+    return attempt, row[COLUMN["crashes"]] + crashed_alone
+
+
+def _finished(row: Row, each: Settlement, state: State, instant: int) -> Row:
+    attempt, crashes = _attempts_left(row, each)
+    reason = each.reason
+    if state is State.CANCELLED and each.state is not State.CANCELLED:
+        reason = REASON_CANCELLED
+    error = columns_of(each.error) if each.error else row[COLUMN["error_type"] :]
+    if state is State.SUCCEEDED:
+        error = columns_of(None)
+    values = changed(
+        row,
+        state=state.value,
+        attempt=attempt,
+        crashes=crashes,
+        finished_at=instant,
+        result=each.result,
+        reason=reason,
+    )
+    return (*values[: COLUMN["error_type"]], *error)
+
+
+def _going_back(row: Row, each: Settlement, state: State, instant: int) -> Row:
+    attempt, crashes = _attempts_left(row, each)
+    released = each.outcome is Outcome.RELEASED
+    error = columns_of(each.error) if each.error else row[COLUMN["error_type"] :]
+    return (
+        state.value,
+        row[COLUMN["run_at"]] if released else instant + duration(each.delay),
+        attempt,
+        crashes,
+        int(row[COLUMN["alone"]] or each.outcome is Outcome.CRASHED),
+        *error,
+        row[0],
+    )
+
+
+def finish(
+    jobs: Sequence[tuple[Row, str, str | None]], instant: int, charged: bool = True
+) -> Steps[None]:
+    """Move jobs that end without an attempt's outcome: (row, final state, reason) each."""
+    yield from _move(
+        [
+            changed(
+                row,
+                state=state,
+                reason=reason,
+                finished_at=instant,
+                attempt=row[COLUMN["attempt"]] - (not charged),
+            )
+            for row, state, reason in jobs
+        ],
+        instant,
+    )
+
+
+def _move(finished: list[Row], instant: int) -> Steps[None]:
+    """Out of the live table, into the archive or to the dead; keys are let go."""
+    if not finished:
+        return
+    yield Statement(DELETE, [(row[0],) for row in finished], many=True)
+    for table in ("archive", "dead"):
+        rows = [
+            row for row in finished if (row[COLUMN["state"]] == State.DEAD) == (table == "dead")
+        ]
+        if rows:
+            yield Statement(FINISH[table], rows, many=True)
+    keyed = [row for row in finished if row[COLUMN["key"]] is not None]
+    for row in keyed:
+        window = row[COLUMN["key_window"]]
+        holder = (row[COLUMN["task"]], row[COLUMN["key"]], row[0])
+        if window is None:
+            yield Statement(RELEASE_KEY, holder)
+        else:
+            yield Statement(KEEP_KEY, (instant + int(window * 1e6), *holder))
+
+
+def _reap(
+    workers: Sequence[UUID], cause: str, expired_only: bool, now: datetime | None
+) -> Steps[list[Reaped]]:
+    instant = clock(now)
+    reaped: list[Reaped] = []
+    for worker in workers:
+        if expired_only:
+            gone = yield Statement(EXPIRED_WORKER, (worker.bytes, instant))
+        else:
+            gone = yield Statement(ANY_WORKER, (worker.bytes,))
+        if not gone:
+            continue
+        yield Statement(FORGET_WORKER, (worker.bytes,))
+        rows = yield Statement(RUNNING_OF, (worker.bytes,))
+        reaped += yield from _take_back(rows, cause, now)
+    return reaped
+
+
+def _reap_orphans(cause: str, now: datetime | None) -> Steps[list[Reaped]]:
+    rows = yield Statement(ORPHANS)
+    return (yield from _take_back(rows, cause, now))
+
+
+def _take_back(rows: list[Row], cause: str, now: datetime | None) -> Steps[list[Reaped]]:
+    jobs = [job_record(row) for row in rows]
+    settlements = [after_crash(job, cause) for job in jobs]
+    yield from settle(settlements, now)
+    return [
+        Reaped(job.id, job.worker, _target(row, each))
+        for job, row, each in zip(jobs, rows, settlements, strict=True)
+        if job.worker is not None
+    ]
+
+
+class Settling:
+    """The verbs that end attempts."""
+
+    def settle(
+        self, settlements: Sequence[Settlement], now: datetime | None = None
+    ) -> Operation[list[bool]]:
+        return Operation(
+            lambda: settle(settlements, now), wakes=frozenset({Wake.WAITERS, Wake.WORKERS})
+        )
+
+    def reap(
+        self,
+        workers: Sequence[UUID],
+        cause: str,
+        expired_only: bool = True,
+        now: datetime | None = None,
+    ) -> Operation[list[Reaped]]:
+        return Operation(
+            lambda: _reap(workers, cause, expired_only, now),
+            wakes=frozenset({Wake.WAITERS, Wake.WORKERS}),
+        )
+
+    def reap_orphans(self, cause: str, now: datetime | None = None) -> Operation[list[Reaped]]:
+        return Operation(
+            lambda: _reap_orphans(cause, now), wakes=frozenset({Wake.WAITERS, Wake.WORKERS})
+        )

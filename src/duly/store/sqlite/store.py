@@ -1,0 +1,200 @@
+"""The embedded store: verbs, one writer thread, a few reader threads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import apsw
+
+from duly.errors import StoreError, WrongConnection
+from duly.store.operation import Operation, Wake, drive
+from duly.store.protocol import Change
+from duly.store.sqlite.claiming import Claiming
+from duly.store.sqlite.connection import (
+    connect,
+    errors_explained,
+    execute,
+    warn_when_unsound,
+)
+from duly.store.sqlite.control import Control
+from duly.store.sqlite.fleet import Fleet
+from duly.store.sqlite.reading import Reading
+from duly.store.sqlite.schema import bring_up_to_date
+from duly.store.sqlite.settling import Settling
+from duly.store.sqlite.submission import Submission
+from duly.store.sqlite.transaction import SqliteTransaction
+from duly.store.sqlite.watch import CommitSignal, FileWatch
+from duly.store.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+READERS = 4
+TRANSACTION_LIMIT = 5.0
+
+
+class _Engine:
+    """What one process holds open: it does not survive a fork."""
+
+    def __init__(self, path: str, signal: CommitSignal) -> None:
+        self.process = os.getpid()
+        self.path = path
+        connection = connect(path)
+        with errors_explained(path):
+            self.applied = bring_up_to_date(connection, path or "memory")
+        self.writer = Writer(connection, path, TRANSACTION_LIMIT, signal.send)
+        self._readers = ThreadPoolExecutor(READERS, "duly-sqlite-reader") if path else None
+        self._connections: list[apsw.Connection] = []
+        self._mine = threading.local()
+
+    def submit(self, operation: Operation[Any]) -> Future[Any]:
+        if operation.writes or self._readers is None:
+            return self.writer.submit(operation)
+        return self._readers.submit(self._read, operation)
+
+    def close(self) -> None:
+        self.writer.close()
+        if self._readers is not None:
+            self._readers.shutdown()
+        for connection in self._connections:
+            connection.close()
+
+    def _read(self, operation: Operation[T]) -> T:
+        connection: apsw.Connection | None = getattr(self._mine, "connection", None)
+        if connection is None:
+            connection = self._mine.connection = connect(self.path, read_only=True)
+            self._connections.append(connection)
+        with errors_explained(self.path):
+            connection.execute("BEGIN")
+            try:
+                return drive(operation.start(), lambda each: execute(connection, each))
+            finally:
+                connection.execute("ROLLBACK")
+
+
+class SqliteStore(Submission, Claiming, Settling, Control, Reading, Fleet):
+    """A store in one SQLite file, or in memory when the path is empty."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._engine: _Engine | None = None
+        self._opening = threading.Lock()
+        self._signal = CommitSignal()
+        self._process = os.getpid()
+
+    @property
+    def url(self) -> str:
+        """See Store.url."""
+        return f"sqlite:///{self.path}" if self.path else "sqlite://"
+
+    def run(self, operation: Operation[T]) -> T:
+        """See Store.run."""
+        result: T = self._open().submit(operation).result()
+        return result
+
+    async def arun(self, operation: Operation[T]) -> T:
+        """See Store.arun."""
+        engine = self._engine
+        if engine is None or engine.process != os.getpid():
+            engine = await asyncio.to_thread(self._open)
+        result: T = await asyncio.wrap_future(engine.submit(operation))
+        return result
+
+    @contextmanager
+    def transaction(self) -> Iterator[SqliteTransaction]:
+        """See Store.transaction. It holds the only writer: keep it short."""
+        lease = self._open().writer.lease()
+        connection = lease.granted.result()
+        try:
+            yield SqliteTransaction(connection, lease, self.path)
+        except BaseException:
+            lease.give_back(commit=False)
+            raise
+        lease.give_back(commit=True)
+
+    def carry(self, connection: object) -> SqliteTransaction:
+        """See Store.carry. Only a connection that this store handed out will do."""
+        if not isinstance(connection, SqliteTransaction):
+            self._refuse(connection)
+        if connection.path != self.path:
+            raise WrongConnection(
+                f"the connection belongs to {connection.path or 'another database in memory'}, "
+                f"the app's jobs are in {self.path or 'memory'}"
+            )
+        return connection
+
+    async def acarry(self, connection: object) -> Any:
+        """See Store.acarry."""
+        return _OffLoop(self.carry(connection))
+
+    def watch(self, wake: Wake) -> Change:
+        """See Store.watch. A commit does not tell whom it concerns: everybody is woken."""
+        self._open()
+        return FileWatch(self.path) if self.path else self._signal.watch()
+
+    def migrate(self) -> list[str]:
+        """See Store.migrate. An embedded store migrates whenever it is opened."""
+        return self._open().applied
+
+    def close(self) -> None:
+        """See Store.close. A database in memory is gone with it."""
+        with self._opening:
+            engine, self._engine = self._engine, None
+        if engine is not None and engine.process == os.getpid():
+            engine.close()
+
+    def _open(self) -> _Engine:
+        engine = self._engine
+        if engine is not None and engine.process == os.getpid():
+            return engine
+        if self._process != os.getpid():
+            if not self.path:
+                raise StoreError(
+                    "a database in memory does not survive a fork: use a file (sqlite:///duly.db)"
+                )
+            # Another thread of the parent may have held the lock at the moment of the fork.
+            self._opening = threading.Lock()
+            self._signal = CommitSignal()
+            self._process = os.getpid()
+        with self._opening:
+            if self._engine is None or self._engine.process != os.getpid():
+                if self._engine is not None:
+                    # A parent's connections are left alone: closing them here would harm it.
+                    _abandoned.append(self._engine)
+                warn_when_unsound()
+                if self.path:
+                    Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+                self._engine = _Engine(self.path, self._signal)
+            return self._engine
+
+    def _refuse(self, connection: object) -> NoReturn:
+        kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+        why = (
+            "closing one of the standard library's connections drops this library's locks on the "
+            "same file, and committed work can vanish"
+            if type(connection).__module__.startswith("sqlite3")
+            else "the jobs are in SQLite"
+        )
+        raise WrongConnection(
+            f"a {kind} cannot carry a job into {self.url}: {why}; use "
+            "`with app.transaction() as connection`"
+        )
+
+
+class _OffLoop:
+    """A transaction whose blocking calls are made off the event loop."""
+
+    def __init__(self, transaction: SqliteTransaction) -> None:
+        self._transaction = transaction
+
+    async def arun(self, operation: Operation[T]) -> T:
+        return await asyncio.to_thread(self._transaction.run, operation)
+
+
+_abandoned: list[_Engine] = []

@@ -1,0 +1,113 @@
+"""Enqueue on SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from duly.model.job import Draft, JobRecord, KeyPolicy
+from duly.model.query import Enqueued
+from duly.store.operation import Operation, Statement, Steps, Wake
+from duly.store.records import (
+    JOB_COLUMNS,
+    KeyedBatch,
+    record_of,
+    refuse_if_rejecting,
+    replacement,
+)
+from duly.store.sqlite.reading import read_jobs
+from duly.store.sqlite.rows import clock, job_row, moment
+
+INSERT = f"INSERT INTO jobs ({', '.join(JOB_COLUMNS)}) VALUES ({', '.join('?' * len(JOB_COLUMNS))})"
+INSERT_NEW = f"{INSERT} ON CONFLICT (id) DO NOTHING RETURNING id"
+REPLACE = (
+    f"UPDATE jobs SET ({', '.join(JOB_COLUMNS)}) = ({', '.join('?' * len(JOB_COLUMNS))}) "
+    "WHERE id = ? AND state IN ('pending', 'blocked') AND attempt = 0 RETURNING id"
+)
+LANE = "INSERT OR IGNORE INTO lanes (queue, task, priority) VALUES (?, ?, ?)"
+HOLDER = (
+    "SELECT job_id FROM keys WHERE task = ? AND key = ? AND (held_until IS NULL OR held_until > ?)"
+)
+HOLD = (
+    "INSERT INTO keys (task, key, job_id, held_until) VALUES (?, ?, ?, NULL)"
+    " ON CONFLICT (task, key) DO UPDATE SET job_id = excluded.job_id, held_until = NULL"
+)
+
+
+def enqueue(drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueued]]:
+    """See Verbs.enqueue."""
+    instant = moment(clock(now))
+    keyed = KeyedBatch(drafts)
+    answers: dict[UUID, Enqueued] = {}
+    for draft in keyed.contenders:
+        held = yield from _settle_key(draft, instant)
+        if held is not None:
+            answers[draft.id] = held
+    records = {
+        draft.id: record_of(draft, instant)
+        for draft in drafts
+        if draft.id not in answers and keyed.contender(draft) is draft
+    }
+    yield from _insert(list(records.values()), answers)
+    return [_answer(keyed.contender(draft), draft, answers) for draft in drafts]
+
+
+def _settle_key(draft: Draft, instant: datetime) -> Steps[Enqueued | None]:
+    """Take the draft's key, or answer with the job that holds it."""
+    rows = yield Statement(HOLDER, (draft.task, draft.key, clock(instant)))
+    if rows:
+        holder = UUID(bytes=rows[0][0])
+        if holder == draft.id:
+            return None
+        (existing,) = yield from read_jobs([holder])
+        if existing is not None:
+            refuse_if_rejecting(draft, holder)
+            if draft.key_policy is KeyPolicy.REPLACE:
+                return (yield from _replace(existing, draft, instant))
+            return Enqueued(existing, created=False)
+    yield Statement(HOLD, (draft.task, draft.key, draft.id.bytes))
+    return None
+
+
+def _replace(existing: JobRecord, draft: Draft, instant: datetime) -> Steps[Enqueued]:
+    """Give a job that has not started the draft's contents, under its own id."""
+    fresh = replacement(existing, draft, instant)
+    row = job_row(fresh)
+    replaced = yield Statement(REPLACE, (*row, existing.id.bytes))
+    if not replaced:
+        return Enqueued(existing, created=False)
+    yield Statement(LANE, (fresh.queue, fresh.task, fresh.priority))
+    return Enqueued(fresh, created=False, replaced=True)
+
+
+def _insert(records: list[JobRecord], answers: dict[UUID, Enqueued]) -> Steps[None]:
+    if not records:
+        return
+    lanes = sorted({(job.queue, job.task, job.priority) for job in records})
+    yield Statement(LANE, lanes, many=True)
+    rows = yield Statement(INSERT_NEW, [job_row(job) for job in records], many=True)
+    inserted = {row[0] for row in rows}
+    repeated = [job.id for job in records if job.id.bytes not in inserted]
+    for job in records:
+        if job.id.bytes in inserted:
+            answers[job.id] = Enqueued(job, created=True)
+    if repeated:
+        existing = yield from read_jobs(repeated)
+        for job_id, found in zip(repeated, existing, strict=True):
+            if found is not None:
+                answers[job_id] = Enqueued(found, created=False)
+
+
+def _answer(contender: Draft, draft: Draft, answers: dict[UUID, Enqueued]) -> Enqueued:
+    answer = answers[contender.id]
+    return answer if contender is draft else Enqueued(answer.job, created=False)
+
+
+class Submission:
+    """The verb that takes jobs in."""
+
+    def enqueue(
+        self, drafts: Sequence[Draft], now: datetime | None = None
+    ) -> Operation[list[Enqueued]]:
+        return Operation(lambda: enqueue(drafts, now), wakes=frozenset({Wake.WORKERS}))

@@ -1,0 +1,144 @@
+"""Noticing other processes' commits on an SQLite file, without asking it again and again."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import struct
+import threading
+import time
+
+from duly.store.sqlite.connection import connect
+
+_IN_MODIFY = 0x2
+_IN_IGNORED = 0x8000
+_EVENT = struct.Struct("iIII")
+_POLL = 0.02
+
+
+class CommitSignal:
+    """Commits of this process: enough for a database in memory."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+
+    def send(self) -> None:
+        """Tell the watchers."""
+        with self._changed:
+            self._count += 1
+            self._changed.notify_all()
+
+    def watch(self) -> MemoryWatch:
+        """Start watching."""
+        return MemoryWatch(self)
+
+    def wait_beyond(self, count: int, timeout: float) -> int:
+        """Block until there were more than `count` commits; answers how many there were."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._count > count, timeout)
+            return self._count
+
+    @property
+    def count(self) -> int:
+        """How many commits there were."""
+        return self._count
+
+
+class MemoryWatch:
+    """Waits for commits of this process."""
+
+    def __init__(self, signal: CommitSignal) -> None:
+        self._signal = signal
+        self._seen = signal.count
+
+    def wait(self, timeout: float) -> bool:
+        """See duly.store.protocol.Change."""
+        seen = self._signal.wait_beyond(self._seen, timeout)
+        changed = seen > self._seen
+        self._seen = seen
+        return changed
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class FileWatch:
+    """Waits for the kernel to report a write to the write-ahead log.
+
+    The report is a hint: a transaction may still be uncommitted, so a look at data_version
+    follows, which changes with every commit of another connection.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._connection = connect(path, read_only=True)
+        self._version = self._data_version()
+        self._notifier = _watch_file(f"{path}-wal")
+
+    def wait(self, timeout: float) -> bool:
+        """See duly.store.protocol.Change."""
+        deadline = time.monotonic() + timeout
+        while True:
+            if self._moved():
+                return True
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return False
+            self._sleep(remaining)
+
+    def close(self) -> None:
+        """Let go of the connection and the kernel's watch."""
+        self._connection.close()
+        if self._notifier is not None:
+            os.close(self._notifier)
+            self._notifier = None
+
+    def _data_version(self) -> int:
+        version: int = self._connection.pragma("data_version")
+        return version
+
+    def _moved(self) -> bool:
+        version = self._data_version()
+        if version == self._version:
+            return False
+        self._version = version
+        return True
+
+    def _sleep(self, longest: float) -> None:
+        if self._notifier is None:
+            time.sleep(min(longest, _POLL))
+            return
+        readable, _, _ = select.select([self._notifier], [], [], longest)
+        if not readable:
+            return
+        events = os.read(self._notifier, 65536)
+        if _forgotten(events):
+            # The log was removed by the last writer that left; from now on, look at times.
+            os.close(self._notifier)
+            self._notifier = None
+
+
+def _watch_file(path: str) -> int | None:
+    """A descriptor that becomes readable when the file is written; None where there is none."""
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        descriptor: int = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, AttributeError):
+        return None
+    if descriptor < 0:
+        return None
+    if library.inotify_add_watch(descriptor, os.fsencode(path), _IN_MODIFY) < 0:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _forgotten(events: bytes) -> bool:
+    position = 0
+    while position + _EVENT.size <= len(events):
+        _, mask, _, length = _EVENT.unpack_from(events, position)
+        if mask & _IN_IGNORED:
+            return True
+        position += _EVENT.size + length
+    return False

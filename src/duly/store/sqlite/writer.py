@@ -1,0 +1,196 @@
+"""The one writer of a process: a thread with a connection, and commits that callers share."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import apsw
+
+from duly.errors import StoreError, TransactionEnded
+from duly.store.operation import Operation, drive
+from duly.store.sqlite.connection import errors_explained, execute
+
+SHARED_COMMIT = 256
+
+
+class Lease:
+    """The writer's connection in the hands of one caller, for one transaction."""
+
+    def __init__(self) -> None:
+        self.granted: Future[apsw.Connection] = Future()
+        self.ended: Future[None] = Future()
+        self._returned = threading.Event()
+        self.commits = False
+        self.valid = True
+        self.in_use = threading.Lock()
+
+    def give_back(self, commit: bool) -> None:
+        """End the transaction; blocks until it is committed or rolled back."""
+        self.commits = commit
+        self._returned.set()
+        self.ended.result()
+
+    def wait(self, limit: float) -> bool:
+        """Block until the connection was given back; False when that took too long."""
+        return self._returned.wait(limit)
+
+
+Request = tuple[Operation[Any], "Future[Any]"]
+
+
+class Writer:
+    """Runs operations one after another; those that wait together are committed together.
+
+    Each operation has a savepoint of its own, so that one that fails takes nothing with it. Its
+    future is resolved after the commit that made it durable.
+    """
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        path: str,
+        lease_limit: float,
+        committed: Callable[[], None],
+    ) -> None:
+        self._path = path
+        self._lease_limit = lease_limit
+        self._committed = committed
+        self._queue: deque[Request | Lease] = deque()
+        self._filled = threading.Condition()
+        self._closing = False
+        self._connection = connection
+        self._thread = threading.Thread(target=self._work, name="duly-sqlite-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, operation: Operation[Any]) -> Future[Any]:
+        """Queue an operation."""
+        future: Future[Any] = Future()
+        self._put((operation, future))
+        return future
+
+    def lease(self) -> Lease:
+        """Queue for the connection itself."""
+        lease = Lease()
+        self._put(lease)
+        return lease
+
+    def close(self) -> None:
+        """Finish what is queued, then end the thread and close the connection."""
+        with self._filled:
+            self._closing = True
+            self._filled.notify()
+        self._thread.join()
+
+    def _put(self, item: Request | Lease) -> None:
+        with self._filled:
+            if self._closing:
+                raise StoreError("the store is being closed")
+            self._queue.append(item)
+            self._filled.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._filled:
+                while not self._queue and not self._closing:
+                    self._filled.wait()
+                if not self._queue:
+                    break
+                batch: list[Request] = []
+                lease: Lease | None = None
+                while self._queue and len(batch) < SHARED_COMMIT:
+                    item = self._queue.popleft()
+                    if isinstance(item, Lease):
+                        lease = item
+                        break
+                    batch.append(item)
+            if batch:
+                self._commit(batch)
+            if lease is not None:
+                self._serve(lease)
+        self._connection.close()
+
+    def _commit(self, batch: list[Request]) -> None:
+        batch = [request for request in batch if request[1].set_running_or_notify_cancel()]
+        outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
+        try:
+            with errors_explained(self._path):
+                self._connection.execute("BEGIN IMMEDIATE")
+                for operation, future in batch:
+                    result, error = self._run(operation)
+                    outcomes.append((future, result, error))
+                self._connection.execute("COMMIT")
+        except BaseException as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            for _, future in batch:
+                future.set_exception(error)
+            return
+        self._committed()
+        for future, result, failure in outcomes:
+            if failure is None:
+                future.set_result(result)
+            else:
+                future.set_exception(failure)
+
+    def _run(self, operation: Operation[Any]) -> tuple[Any, BaseException | None]:
+        """Run one operation inside the shared transaction; its failure is its own."""
+        connection = self._connection
+        connection.execute("SAVEPOINT operation")
+        try:
+            with errors_explained(self._path):
+                result = drive(operation.start(), lambda each: execute(connection, each))
+        except BaseException as error:
+            if not connection.in_transaction:
+                # The engine gave up the whole transaction, as it does when the disk is full.
+                raise
+            connection.execute("ROLLBACK TO operation")
+            connection.execute("RELEASE operation")
+            return None, error
+        connection.execute("RELEASE operation")
+        return result, None
+
+    def _serve(self, lease: Lease) -> None:
+        connection = self._connection
+        try:
+            with errors_explained(self._path):
+                connection.execute("BEGIN IMMEDIATE")
+        except BaseException as error:
+            lease.granted.set_exception(error)
+            return
+        connection.authorizer = _forbid_transaction_control
+        lease.granted.set_result(connection)
+        in_time = lease.wait(self._lease_limit)
+        lease.valid = False
+        if not in_time:
+            connection.interrupt()
+        try:
+            with lease.in_use, errors_explained(self._path):
+                connection.authorizer = None
+                if connection.in_transaction:
+                    connection.execute("COMMIT" if in_time and lease.commits else "ROLLBACK")
+        except BaseException as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            lease.ended.set_exception(error)
+            return
+        if not in_time:
+            lease.ended.set_exception(
+                TransactionEnded(
+                    f"a transaction held the only writer for more than {self._lease_limit:g} s "
+                    "and was rolled back: do slow work outside it"
+                )
+            )
+            return
+        self._committed()
+        lease.ended.set_result(None)
+
+
+def _forbid_transaction_control(
+    action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
+) -> int:
+    forbidden = action in (apsw.SQLITE_TRANSACTION, apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH)
+    return apsw.SQLITE_DENY if forbidden else apsw.SQLITE_OK
