@@ -4,6 +4,7 @@ from duly.app import App
 from duly.client.client import Prepared
 from duly.client.job import Job
 from duly.client.task import NamedTask, Task
+from duly.control import Cancel, Retry, Snooze, TimeLimitExceeded
 from duly.errors import (
     ConfigurationError,
     DulyError,
@@ -31,6 +32,7 @@ from duly.model.attempt import Attempt, Failure, Outcome
 from duly.model.job import Delivery, JobRecord, KeyPolicy, Priority, State, Status
 from duly.model.query import Cancellation, Replay
 from duly.policy.retry import exponential, fixed, linear
+from duly.runtime.context import JobContext, current
 
 LOW = Priority.LOW
 NORMAL = Priority.NORMAL
@@ -46,6 +48,7 @@ __all__ = [
     "URGENT",
     "App",
     "Attempt",
+    "Cancel",
     "Cancellation",
     "ConfigurationError",
     "Delivery",
@@ -58,6 +61,7 @@ __all__ = [
     "InvalidSchedule",
     "Job",
     "JobCancelled",
+    "JobContext",
     "JobFailed",
     "JobRecord",
     "KeyConflict",
@@ -69,18 +73,22 @@ __all__ = [
     "Priority",
     "Replay",
     "ResultTimeout",
+    "Retry",
     "SchemaAhead",
     "SchemaBehind",
+    "Snooze",
     "State",
     "Status",
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
     "Task",
+    "TimeLimitExceeded",
     "TransactionEnded",
     "UnknownJob",
     "UnknownTask",
     "WrongConnection",
+    "current",
     "exponential",
     "fixed",
     "linear",

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import AbstractContextManager
-from datetime import datetime
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from datetime import timedelta
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
 
 from duly import config as configuration
 from duly.client.client import Client, Prepared
+from duly.client.filtering import Conditions, criteria, page
 from duly.client.job import Job
 from duly.client.task import NamedTask, Task
-from duly.errors import InvalidOption
-from duly.model.job import State
-from duly.model.query import Cancellation, Count, JobFilter, Replay
+from duly.hosting import Hosting
+from duly.model.query import Cancellation, Count, Replay
 from duly.policy import options
-from duly.registry import strict_json
 from duly.registry.declaring import TaskOptions, define
 from duly.registry.task import Registry
 from duly.store.open import open_store
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+Duration = timedelta | float | str
 
 
 class TaskDecorator(Protocol):
@@ -49,6 +50,9 @@ class App:
         listen_url: str | None = None,
         pool_size: int | None = None,
         payload_limit: int | str | None = None,
+        lease: Duration | None = None,
+        grace: Duration | None = None,
+        fair_share: float | None = None,
     ) -> None:
         self.config = configuration.load(
             {
@@ -57,11 +61,15 @@ class App:
                 "listen_url": listen_url,
                 "pool_size": pool_size,
                 "payload_limit": payload_limit,
+                "lease": lease,
+                "grace": grace,
+                "fair_share": fair_share,
             }
         )
         self.registry = Registry()
         self.store = open_store(self.config)
         self.client = Client(self.store, self.config, self.registry)
+        self._hosting = Hosting(self.config, self.store, self.registry, self.client.transaction)
 
     @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
@@ -126,49 +134,27 @@ class App:
     def list(
         self,
         *,
-        state: State | str | Iterable[State | str] | None = None,
-        queue: str | None = None,
-        task: str | None = None,
-        key: str | None = None,
-        owner: str | None = None,
-        tenant: str | None = None,
-        tags: Iterable[str] = (),
-        created_from: datetime | None = None,
-        created_before: datetime | None = None,
         limit: int = 100,
         before: UUID | str | None = None,
+        **conditions: Unpack[Conditions],
     ) -> list[Job[Any]]:
-        """Jobs that match every condition, newest first.
+        """Jobs that match every condition, newest first; for the next page pass the last job's
+        id as `before`.
 
-        For the next page pass the last job's id as `before`.
+        Conditions: state (one or several), queue, task, key, owner, tenant, tags (all of them),
+        created_from, created_before.
         """
-        return self.client.find(
-            _filter(state, queue, task, key, owner, tenant, tags, created_from, created_before),
-            _limit(limit),
-            before,
-        )
+        return self.client.find(criteria(conditions), page(limit), before)
 
     async def alist(
         self,
         *,
-        state: State | str | Iterable[State | str] | None = None,
-        queue: str | None = None,
-        task: str | None = None,
-        key: str | None = None,
-        owner: str | None = None,
-        tenant: str | None = None,
-        tags: Iterable[str] = (),
-        created_from: datetime | None = None,
-        created_before: datetime | None = None,
         limit: int = 100,
         before: UUID | str | None = None,
+        **conditions: Unpack[Conditions],
     ) -> Sequence[Job[Any]]:
         """Jobs that match every condition, newest first; see `list`."""
-        return await self.client.afind(
-            _filter(state, queue, task, key, owner, tenant, tags, created_from, created_before),
-            _limit(limit),
-            before,
-        )
+        return await self.client.afind(criteria(conditions), page(limit), before)
 
     def cancel(self, job_id: UUID | str, reason: str | None = None) -> Cancellation:
         """Cancel a job: at once if it has not started, by request if it runs."""
@@ -180,24 +166,65 @@ class App:
 
     def replay(self, job_id: UUID | str, arguments: dict[str, Any] | None = None) -> Replay:
         """Run a dead job again, in a new generation, with other arguments if they are given."""
-        return self.client.replay([job_id], self._encoded(job_id, arguments))[0]
+        encoded = None
+        if arguments is not None:
+            encoded = self.client.encode(self.get(job_id).task, arguments)
+        return self.client.replay([job_id], encoded)[0]
 
     async def areplay(self, job_id: UUID | str, arguments: dict[str, Any] | None = None) -> Replay:
         """Run a dead job again, in a new generation, with other arguments if they are given."""
         encoded = None
         if arguments is not None:
-            encoded = self._encoded_for((await self.aget(job_id)).task, arguments)
+            encoded = await self.client.aencode((await self.aget(job_id)).task, arguments)
         return (await self.client.areplay([job_id], encoded))[0]
+
+    def start(self, *, workers: int = 10, queues: Iterable[str] = ()) -> None:
+        """Run jobs inside this program, `workers` at a time, from these queues or all.
+
+        No signal handler is set and the main script is not imported again: it works in scripts,
+        notebooks and servers. A small process beside this one keeps the lease.
+        """
+        self._hosting.start(workers, queues)
+
+    def stop(self, *, wait: bool = True) -> None:
+        """End what `start` began: jobs may finish within the grace period, the rest is released.
+
+        Without `wait`, running jobs are released at once.
+        """
+        self._hosting.stop(wait)
+
+    def running(
+        self, *, workers: int = 10, queues: Iterable[str] = ()
+    ) -> AbstractContextManager[App]:
+        """`start` and `stop` around a block."""
+        return self._hosting.running(self, workers, queues)
+
+    def arunning(
+        self, *, workers: int = 10, queues: Iterable[str] = ()
+    ) -> AbstractAsyncContextManager[App]:
+        """`start` and `stop` around an asynchronous block."""
+        return self._hosting.arunning(self, workers, queues)
+
+    def run_until_idle(
+        self, *, workers: int = 10, queues: Iterable[str] = (), timeout: Duration | None = None
+    ) -> int:
+        """Run what is due, and what that makes due at once, then return how many attempts ended.
+
+        Jobs of a later time are left, retries that wait for their backoff too. For scripts and
+        tests; raises TimeoutError when `timeout` passes first.
+        """
+        return self._hosting.run_until_idle(workers, queues, timeout)
 
     def counts(self) -> Sequence[Count]:
         """How many jobs each queue has in each state."""
-        return self.store.run(self.store.counts())
+        return self.client.run(self.store.counts())
 
     def publish(self) -> None:
         """Write this app's tasks to the catalogue, for those who submit by name."""
-        self.store.run(
+        self.client.run(
             self.store.publish_tasks([definition.catalogued() for definition in self.registry])
         )
+        self.client.catalogue.forget()
 
     def migrate(self) -> Sequence[str]:
         """Bring the database's schema up to date; answers the names of the migrations applied.
@@ -208,57 +235,5 @@ class App:
 
     def close(self) -> None:
         """Let go of connections and threads. The app can be used again; it reopens."""
+        self._hosting.stop(wait=False)
         self.store.close()
-
-    def _encoded(self, job_id: UUID | str, arguments: dict[str, Any] | None) -> str | None:
-        if arguments is None:
-            return None
-        return self._encoded_for(self.get(job_id).task, arguments)
-
-    def _encoded_for(self, task: str, arguments: dict[str, Any]) -> str:
-        definition = self.registry.get(task)
-        encoded = (
-            strict_json.encode(arguments)
-            if definition is None
-            else definition.arguments.encode_object(arguments)
-        )
-        return encoded.decode()
-
-
-def _limit(value: int) -> int:
-    if not 1 <= value <= 10_000:
-        raise InvalidOption("limit", f"must be a whole number from 1 to 10,000; got {value!r}")
-    return value
-
-
-def _filter(
-    state: State | str | Iterable[State | str] | None,
-    queue: str | None,
-    task: str | None,
-    key: str | None,
-    owner: str | None,
-    tenant: str | None,
-    tags: Iterable[str],
-    created_from: datetime | None,
-    created_before: datetime | None,
-) -> JobFilter:
-    return JobFilter(
-        states=None if state is None else _states(state),
-        queue=queue,
-        task=task,
-        key=key,
-        owner=owner,
-        tenant=tenant,
-        tags=options.tags(tags),
-        created_from=None if created_from is None else options.instant(created_from),
-        created_before=None if created_before is None else options.instant(created_before),
-    )
-
-
-def _states(value: State | str | Iterable[State | str]) -> frozenset[State]:
-    given = [value] if isinstance(value, str) else value
-    try:
-        return frozenset(State(each) for each in given)
-    except ValueError as error:
-        known = ", ".join(state.value for state in State)
-        raise InvalidOption("state", f"{error}; known are {known}") from None

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from duly.errors import ConfigurationError
+from duly.errors import ConfigurationError, InvalidInput
+from duly.policy.duration import parse as parse_duration
 
-_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+_POSTGRESQL = ("postgresql://", "postgres://")
+_SCHEMA_NAME = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,39}")
 _SIZE_UNITS = {"": 1, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3, "KB": 10**3, "MB": 10**6}
 
 
@@ -38,6 +40,15 @@ class Config:
 
     payload_limit: int = 1024 * 1024
     """The most bytes that a job's arguments, its metadata or its result may take."""
+
+    lease: float = 15.0
+    """Seconds (or text such as "15s") after which a worker that does not renew is given up."""
+
+    grace: float = 25.0
+    """Seconds that jobs have to finish when a worker is told to stop."""
+
+    fair_share: float = 0.05
+    """The share of claims that goes to the longest-waiting jobs of any priority; 0 is strict."""
 
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -80,9 +91,11 @@ def _from_files(directory: Path) -> list[tuple[str, dict[str, Any]]]:
     found = []
     pyproject = directory / "pyproject.toml"
     if pyproject.is_file():
-        table = _read(pyproject).get("tool", {}).get("duly")
-        if table is not None:
-            found.append(("pyproject.toml", table))
+        tools = _read(pyproject).get("tool")
+        table = tools.get("duly", {}) if isinstance(tools, dict) else {}
+        if not isinstance(table, dict):
+            raise ConfigurationError("pyproject.toml: [tool.duly] must be a table of settings")
+        found.append(("pyproject.toml", table))
     own = directory / "duly.toml"
     if own.is_file():
         found.append(("duly.toml", _read(own)))
@@ -92,32 +105,81 @@ def _from_files(directory: Path) -> list[tuple[str, dict[str, Any]]]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path.name}: {error}") from error
 
 
 def _checked(name: str, value: Any, origin: str) -> Any:
     where = f"{origin}: setting {name}"
-    if name in ("pool_size", "payload_limit"):
+    if name in ("lease", "grace"):
+        return _seconds(value, where)
+    if name == "fair_share":
+        return _share(value, where)
+    if name == "pool_size":
+        return _count(value, where)
+    if name == "payload_limit":
         return _size(value, where)
     if not isinstance(value, str):
         raise ConfigurationError(f"{where} must be text; got {value!r}")
     if name == "schema" and not _SCHEMA_NAME.fullmatch(value):
         raise ConfigurationError(
-            f"{where} must be a plain lower-case name such as 'duly' or 'jobs_eu'; got {value!r}"
+            f"{where} must be a plain lower-case name such as 'duly' or 'jobs_eu', not beginning "
+            f"with pg_; got {value!r}"
         )
-    if name == "url" and not value.startswith(("sqlite://", "postgresql://", "postgres://")):
+    if name == "url" and not value.startswith(("sqlite://", *_POSTGRESQL)):
         raise ConfigurationError(
             f"{where} must begin with sqlite:// or postgresql://, such as 'sqlite:///duly.db' or "
-            f"'postgresql://user@host/database'; got {value!r}"
+            f"'postgresql://user@host/database'; got {_beginning(value)}"
+        )
+    if name == "listen_url" and not value.startswith(_POSTGRESQL):
+        raise ConfigurationError(
+            f"{where} must begin with postgresql://, such as 'postgresql://user@host/database'; "
+            f"got {_beginning(value)}"
         )
     return value
+
+
+def _beginning(url: str) -> str:
+    """What may be shown of a URL that cannot be read: it may contain a password."""
+    scheme, separator, _ = url.partition("://")
+    return repr(f"{scheme}{separator}...") if separator else "text without '://'"
+
+
+def _count(value: Any, where: str) -> int:
+    if re.fullmatch(r"0*[1-9][0-9]{0,3}", str(value)) is None:
+        raise ConfigurationError(
+            f"{where} must be a whole number from 1 to 9999, such as 10; got {value!r}"
+        )
+    return int(value)
 
 
 def _size(value: Any, where: str) -> int:
     match = re.fullmatch(r"(\d+) ?([A-Za-z]*)", str(value))
     if match is None or match[2].upper() not in _SIZE_UNITS or int(match[1]) == 0:
         raise ConfigurationError(
-            f"{where} must be a whole number above zero, such as 10 or '4MiB'; got {value!r}"
+            f"{where} must be a number of bytes above zero, such as 65536 or '4MiB'; got {value!r}"
         )
     return int(match[1]) * _SIZE_UNITS[match[2].upper()]
+
+
+def _seconds(value: Any, where: str) -> float:
+    given = float(value) if isinstance(value, str) and value.replace(".", "").isdigit() else value
+    try:
+        seconds = parse_duration(given, where).total_seconds()
+    except InvalidInput as error:
+        raise ConfigurationError(str(error)) from error
+    if seconds < 0.5:
+        raise ConfigurationError(f"{where} must be half a second or more; got {value!r}")
+    return seconds
+
+
+def _share(value: Any, where: str) -> float:
+    try:
+        share = float(value)
+    except (TypeError, ValueError):
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ConfigurationError(
+            f"{where} must be a number from 0 to 1, such as 0.05; got {value!r}"
+        )
+    return share

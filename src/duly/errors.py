@@ -100,7 +100,10 @@ class UnknownJob(DulyError):
 
     def __init__(self, job_id: UUID) -> None:
         self.job_id = job_id
-        super().__init__(f"no job {job_id}: it never existed, or its retention has passed")
+        super().__init__(
+            f"no job {job_id}: its retention has passed, its transaction was not committed, or it "
+            "never existed"
+        )
 
 
 class KeyConflict(DulyError):

@@ -63,6 +63,14 @@ class Text(str):
         return "something else"
 
 
+class Number(int):
+    pass
+
+
+class Ratio(float):
+    pass
+
+
 @dataclass
 class Line:
     price: float
@@ -109,7 +117,7 @@ class Place(NamedTuple):
     y: int = 0
 
 
-Pair = namedtuple("Pair", ["left", "right"])  # noqa: PYI024
+Pair = namedtuple("Pair", ["left", "right"])
 
 
 class Customer(pydantic.BaseModel):
@@ -129,6 +137,13 @@ class Customer(pydantic.BaseModel):
     @pydantic.computed_field
     def shout(self) -> str:
         return self.name.upper()
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
 
 
 def codec_for(annotation: Any) -> ArgumentCodec:
@@ -159,6 +174,8 @@ def refused(codec: ArgumentCodec, *args: Any, **kwargs: Any) -> InvalidArguments
         (str, "text"),
         (str, "<b>'; drop table jobs; --\n\x1b[31m\u202e../ \U0001f600"),
         (str, Text("text")),
+        (int, Number(5)),
+        (float, Ratio(0.5)),
         (int, -(2**63)),
         (int, Level.LOW),
         (Level, Level.LOW),
@@ -319,8 +336,8 @@ def test_wrong_values_are_refused_by_name_and_path(
         (dict[str, Any], {"n": [10**30]}, "$.value.n[0]"),
         (str, "\ud800", "$.value"),
         (dict[str, int], {"a\0": 1}, r'$.value["a\u0000"]'),
-        (Any, functools.reduce(lambda inner, _: [inner], range(100), []), "$.value" + "[0]" * 63),
-        (Any, functools.reduce(lambda inner, _: [inner], range(10_000), []), "$.value[0]"),
+        (Any, nested(100), "$.value" + "[0]" * 63),
+        (Any, nested(10_000), "$.value[0]"),
     ],
 )
 def test_values_outside_the_strict_profile_are_refused_with_their_path(
@@ -383,7 +400,7 @@ def every_kind(
 
 def awkward(
     self: int, __struct_fields__: int = 1, _p0: int = 2, *, args: int, kwargs: int = 3
-) -> object:  # noqa: N807
+) -> object:
     return self, __struct_fields__, _p0, args, kwargs
 
 
@@ -562,7 +579,7 @@ def test_the_schema_describes_the_stored_object() -> None:
 def unresolvable(known: int, unknown: OnlyForTypeCheckers) -> None: ...
 
 
-def unresolvable_result() -> OnlyForTypeCheckers: ...  # type: ignore[empty-body]
+def unresolvable_result() -> OnlyForTypeCheckers | None: ...
 
 
 def test_a_hint_that_cannot_be_resolved_is_named() -> None:
@@ -601,33 +618,36 @@ def test_pydantic_is_not_imported_for_others() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@given(
-    st.builds(
-        Order,
-        st.integers(-(2**63), 2**63 - 1),
-        st.datetimes(timezones=st.just(UTC) | st.timezones()),
-        st.lists(
-            st.builds(
-                Line,
-                st.floats(allow_nan=False, allow_infinity=False),
-                st.none() | st.text(st.characters(exclude_characters="\0", codec="utf-8")),
-            ),
-            max_size=3,
+orders = st.builds(
+    Order,
+    st.integers(-(2**63), 2**63 - 1),
+    st.datetimes(timezones=st.just(UTC) | st.timezones()),
+    st.lists(
+        st.builds(
+            Line,
+            st.floats(allow_nan=False, allow_infinity=False),
+            st.none() | st.text(st.characters(exclude_characters="\0", codec="utf-8")),
         ),
-    )
+        max_size=3,
+    ),
 )
+
+
+@given(orders)
 def test_any_order_arrives_or_is_refused(order: Order) -> None:
     codec = codec_for(Order)
-    try:
-        data = codec.encode((order,), {})
-    except InvalidArguments as error:
-        # Only an offset with seconds, or one that leaves the calendar, cannot be stored.
-        offset = order.at.utcoffset()
-        assert offset is None or offset.seconds % 60 or order.at.year in (1, 9999), error
+    offset = order.at.utcoffset()
+    assert offset is not None
+    if offset.seconds % 60:
+        refused(codec, order)
         return
-    (arrived,) = codec.decode(data)[1].values()
+    try:
+        instant = order.at.astimezone(UTC)
+    except OverflowError:
+        return
+    arrived = codec.decode(codec.encode((order,), {}))[1]["value"]
     assert (arrived.id, arrived.lines) == (order.id, order.lines)
-    assert arrived.at.astimezone(UTC) == order.at.astimezone(UTC)
+    assert arrived.at.astimezone(UTC) == instant
 
 
 @given(st.recursive(

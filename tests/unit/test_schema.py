@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from duly.errors import InvalidArguments
+from duly.errors import InvalidArguments, InvalidPayload
+from duly.registry import strict_json
 from duly.registry.arguments import ArgumentCodec
 from duly.registry.schema import validate
 
@@ -44,6 +45,12 @@ class Cat(msgspec.Struct, tag=True):
 
 
 class Dog(msgspec.Struct, tag=True, forbid_unknown_fields=True):
+    name: str
+
+
+class Bird(msgspec.Struct):
+    """Without a tag: the decoder lets a lone Struct's tag be left out, the schema does not."""
+
     name: str
 
 
@@ -117,7 +124,7 @@ TYPES: list[Any] = [
     Cat | Dog,
     Cat | Dog | None,
     Cat | Dog | list[time] | datetime,
-    Dog | int,
+    Bird | int,
     Row,
     ClosedRow | None,
     Settings,
@@ -170,8 +177,7 @@ def fits(value: object, schema: dict[str, Any]) -> bool:
     try:
         validate({"value": value}, schema, "shop.task")
     except InvalidArguments as error:
-        assert error.argument == "value"
-        return False
+        return error.argument != "value"
     return True
 
 
@@ -184,18 +190,22 @@ def decodes(value: object, codec: ArgumentCodec) -> bool:
 
 
 @pytest.mark.parametrize("annotation", TYPES, ids=str)
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_it_agrees_with_the_decoder(annotation: Any, data: st.DataObject) -> None:
     codec = codec_for(annotation)
     schema = msgspec.json.decode(msgspec.json.encode(codec.schema()))
     for value in data.draw(st.lists(plain | texts | objects, min_size=10, max_size=10)):
-        if is_free_of_nul(value):
+        if is_storable(value):
             assert fits(value, schema) == decodes(value, codec), value
 
 
-def is_free_of_nul(value: object) -> bool:
-    return "\\u0000" not in msgspec.json.encode(value).decode()
+def is_storable(value: object) -> bool:
+    try:
+        strict_json.check(value)
+    except InvalidPayload:
+        return False
+    return True
 
 
 class Customer(pydantic.BaseModel):
@@ -217,7 +227,11 @@ ORDER = ArgumentCodec(place_order, "place_order").schema()
     [
         ([], None, "expected `object`, got `array`"),
         ({"pets": []}, "node", "it is required, and missing"),
-        ({"node": {"value": 1}, "pets": [], "zz": 1}, "zz", "known are: node, pets, customer, more"),
+        (
+            {"node": {"value": 1}, "pets": [], "zz": 1},
+            "zz",
+            "known are: node, pets, customer, more",
+        ),
         ({"node": 5, "pets": []}, "node", "expected `object`, got `int`"),
         ({"node": {}, "pets": []}, "node", "$.node.value: it is required, and missing"),
         ({"node": {"value": 1.0}, "pets": []}, "node", "$.node.value: expected `int`, got `float`"),
@@ -234,7 +248,7 @@ ORDER = ArgumentCodec(place_order, "place_order").schema()
         (
             {"node": {"value": 1, "marks": {"odd key": ["1.5", "x"]}}, "pets": []},
             "node",
-            '$.node.marks["odd key"][1]: expected a Decimal as text, such as \'12.50\'',
+            "$.node.marks[\"odd key\"][1]: expected a Decimal as text, such as '12.50'",
         ),
         (
             {"node": {"value": 1}, "pets": [{"type": "Cat"}, {"type": "Dog", "name": 5}]},
@@ -269,7 +283,11 @@ ORDER = ArgumentCodec(place_order, "place_order").schema()
             "customer",
             "$.customer.friends[0].name: expected `str`, got `int`",
         ),
-        ({"node": {"value": 1}, "pets": [], "more": {"x": "1"}}, "more", "$.more.x: expected `int`"),
+        (
+            {"node": {"value": 1}, "pets": [], "more": {"x": "1"}},
+            "more",
+            "$.more.x: expected `int`",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(arguments: object, argument: str | None, problem: str) -> None:
@@ -318,14 +336,14 @@ def test_other_values_are_refused(schema: Any) -> None:
         validate({"value": "x"}, {"properties": {"value": schema}}, "task")
 
 
-def test_a_value_is_never_shown() -> None:
+@pytest.mark.parametrize("annotation", TYPES, ids=str)
+def test_a_value_is_never_shown(annotation: Any) -> None:
     """Arguments are kept out of logs, and so out of messages."""
-    secret = "hunter2"
-    for annotation in TYPES:
-        try:
-            validate({"value": secret}, codec_for(annotation).schema(), "task")
-        except InvalidArguments as error:
-            assert secret not in str(error)
+    secret = {"hunter2": ["hunter3"]}
+    schema = codec_for(tuple[annotation, annotation, annotation, int]).schema()
+    with pytest.raises(InvalidArguments) as caught:
+        validate({"value": ["hunter3", secret, [secret], "hunter3"]}, schema, "task")
+    assert "hunter3" not in str(caught.value)
 
 
 def test_utc_moments_fit() -> None:

@@ -3,54 +3,89 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
 
+from duly.client.catalogue import CachedCatalogue
+from duly.client.drafting import encode_by_schema
 from duly.client.job import Job
 from duly.client.waiting import WaitingRoom
 from duly.config import Config
 from duly.errors import InvalidOption, UnknownJob
+from duly.model.catalogue import CatalogueEntry
 from duly.model.job import Draft, JobRecord
 from duly.model.query import Cancellation, Enqueued, JobFilter, Replay
+from duly.policy import options
+from duly.registry import strict_json
 from duly.registry.task import Registry
+from duly.store.operation import Operation
 from duly.store.protocol import Store, Transaction
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
 BATCH = 5000
 
 Decode = Callable[[str], Any]
 
 
-class Prepared(msgspec.Struct, Generic[R], frozen=True):
+class Prepared(msgspec.Struct, Generic[R_co], frozen=True):
     """A job that is ready to be submitted: checked, encoded, not stored."""
 
     draft: Draft
     decode: Decode
 
 
+@dataclass(slots=True)
+class _Joined:
+    """The transaction of an open `transaction()` block.
+
+    A task or thread started inside the block may outlive it, and is on its own from then on.
+    """
+
+    connection: Any
+    carrier: Transaction
+    is_open: bool = True
+
+
 class Client:
-    """Hands work to a store and asks about it."""
+    """Hands work to a store and asks about it.
+
+    Inside a `transaction()` block everything is done and seen in its transaction.
+    """
 
     def __init__(self, store: Store, config: Config, registry: Registry) -> None:
         self.store = store
         self.config = config
         self.registry = registry
         self.waiting = WaitingRoom(store)
-        self._joined: ContextVar[Transaction | None] = ContextVar("duly_joined", default=None)
+        self.catalogue = CachedCatalogue()
+        self._innermost: ContextVar[_Joined | None] = ContextVar("duly_joined", default=None)
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run an operation, in the open transaction block if there is one."""
+        joined = self._joined()
+        return self.store.run(operation) if joined is None else joined.carrier.run(operation)
+
+    async def arun(self, operation: Operation[T]) -> T:
+        """The same without blocking the event loop."""
+        joined = self._joined()
+        if joined is None:
+            return await self.store.arun(operation)
+        return await asyncio.to_thread(joined.carrier.run, operation)
 
     def submit(
         self, prepared: Sequence[Prepared[Any]], connection: object | None = None
     ) -> list[Job[Any]]:
         """Store jobs, BATCH at a time, each batch all or none; in the caller's transaction when
         there is one."""
-        carrier = self._joined.get() if connection is None else self.store.carry(connection)
-        run = self.store.run if carrier is None else carrier.run
+        run = self.run if connection is None else self.store.carry(connection).run
         answers: list[Enqueued] = []
         for batch in _batches(prepared):
             answers.extend(run(self.store.enqueue([each.draft for each in batch])))
@@ -60,46 +95,57 @@ class Client:
         self, prepared: Sequence[Prepared[Any]], connection: object | None = None
     ) -> list[Job[Any]]:
         """The same without blocking the event loop."""
-        joined = self._joined.get() if connection is None else None
-        carrier = None if connection is None else await self.store.acarry(connection)
+        arun = self.arun if connection is None else (await self.store.acarry(connection)).arun
         answers: list[Enqueued] = []
         for batch in _batches(prepared):
-            operation = self.store.enqueue([each.draft for each in batch])
-            if carrier is not None:
-                answers.extend(await carrier.arun(operation))
-            elif joined is not None:
-                answers.extend(await asyncio.to_thread(joined.run, operation))
-            else:
-                answers.extend(await self.store.arun(operation))
+            answers.extend(await arun(self.store.enqueue([each.draft for each in batch])))
         return self._jobs(prepared, answers)
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
         """A connection to the store's database; jobs enqueued inside the block commit with what
-        is written on it, or not at all."""
+        is written on it, or not at all. A block inside a block is a savepoint of the outer."""
+        outer = self._joined()
+        if outer is not None:
+            with outer.carrier.nested():
+                yield outer.connection
+            return
         with self.store.transaction() as connection:
-            token = self._joined.set(self.store.carry(connection))
+            joined = _Joined(connection, self.store.carry(connection))
+            token = self._innermost.set(joined)
             try:
                 yield connection
             finally:
-                self._joined.reset(token)
+                joined.is_open = False
+                self._innermost.reset(token)
+
+    def encode(self, task: str, arguments: Mapping[str, Any]) -> str:
+        """Arguments by name for a task, checked by its code, or else by the catalogue."""
+        local = self.registry.get(task) is not None
+        return self._encoded(task, arguments, [] if local else self.run(self.store.catalogue()))
+
+    async def aencode(self, task: str, arguments: Mapping[str, Any]) -> str:
+        """The same without blocking the event loop."""
+        local = self.registry.get(task) is not None
+        entries = [] if local else await self.arun(self.store.catalogue())
+        return self._encoded(task, arguments, entries)
 
     def get(self, job_id: UUID | str) -> Job[Any]:
         """The job of this id; UnknownJob when there is none."""
         known = as_id(job_id)
-        return self._found(known, self.store.run(self.store.get([known]))[0])
+        return self._found(known, self.run(self.store.get([known]))[0])
 
     async def aget(self, job_id: UUID | str) -> Job[Any]:
         """The job of this id; UnknownJob when there is none."""
         known = as_id(job_id)
-        return self._found(known, (await self.store.arun(self.store.get([known])))[0])
+        return self._found(known, (await self.arun(self.store.get([known])))[0])
 
     def find(
         self, criteria: JobFilter, limit: int, before: UUID | str | None = None
     ) -> list[Job[Any]]:
         """Jobs that match, newest first, below the cursor `before`."""
         cursor = None if before is None else as_id(before)
-        records = self.store.run(self.store.find(criteria, limit, cursor))
+        records = self.run(self.store.find(criteria, limit, cursor))
         return [self.job(record) for record in records]
 
     async def afind(
@@ -107,34 +153,57 @@ class Client:
     ) -> list[Job[Any]]:
         """Jobs that match, newest first, below the cursor `before`."""
         cursor = None if before is None else as_id(before)
-        records = await self.store.arun(self.store.find(criteria, limit, cursor))
+        records = await self.arun(self.store.find(criteria, limit, cursor))
         return [self.job(record) for record in records]
 
     def cancel(self, job_ids: Sequence[UUID | str], reason: str | None) -> list[Cancellation]:
         """Cancel jobs: at once where they have not started, by request where they run."""
-        return self.store.run(self.store.cancel([as_id(each) for each in job_ids], reason))
+        return self.run(self._cancellation(job_ids, reason))
 
     async def acancel(
         self, job_ids: Sequence[UUID | str], reason: str | None
     ) -> list[Cancellation]:
         """Cancel jobs: at once where they have not started, by request where they run."""
-        operation = self.store.cancel([as_id(each) for each in job_ids], reason)
-        return await self.store.arun(operation)
+        return await self.arun(self._cancellation(job_ids, reason))
 
     def replay(self, job_ids: Sequence[UUID | str], arguments: str | None) -> list[Replay]:
         """Run dead jobs again, in a new generation."""
-        return self.store.run(self.store.replay([as_id(each) for each in job_ids], arguments))
+        return self.run(self.store.replay([as_id(each) for each in job_ids], arguments))
 
     async def areplay(self, job_ids: Sequence[UUID | str], arguments: str | None) -> list[Replay]:
         """Run dead jobs again, in a new generation."""
         operation = self.store.replay([as_id(each) for each in job_ids], arguments)
-        return await self.store.arun(operation)
+        return await self.arun(operation)
 
     def job(self, record: JobRecord) -> Job[Any]:
         """A handle on a stored job, its result typed when its task is registered here."""
         definition = self.registry.get(record.task)
         decode = msgspec.json.decode if definition is None else definition.result.decode
         return Job(record, self, decode)
+
+    def _joined(self) -> _Joined | None:
+        joined = self._innermost.get()
+        return joined if joined is not None and joined.is_open else None
+
+    def _cancellation(
+        self, job_ids: Sequence[UUID | str], reason: str | None
+    ) -> Operation[list[Cancellation]]:
+        why = None if reason is None else options.reason(reason)
+        return self.store.cancel([as_id(each) for each in job_ids], why)
+
+    def _encoded(
+        self, task: str, arguments: Mapping[str, Any], entries: Sequence[CatalogueEntry]
+    ) -> str:
+        definition = self.registry.get(task)
+        if definition is not None:
+            encoded = definition.arguments.encode_object(arguments)
+        else:
+            unknown = CatalogueEntry(name=task, schema={})
+            entry = next((each for each in entries if each.name == task), unknown)
+            encoded = encode_by_schema(entry, arguments)
+        limit = self.config.payload_limit
+        strict_json.check_size(encoded, f"the arguments of task {task!r}", limit)
+        return encoded.decode()
 
     def _found(self, job_id: UUID, record: JobRecord | None) -> Job[Any]:
         if record is None:

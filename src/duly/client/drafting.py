@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from duly.client.options import Options
-from duly.errors import PayloadTooLarge
 from duly.model.catalogue import CatalogueEntry
 from duly.model.identifiers import new_id
 from duly.model.job import Draft
+from duly.registry import schema, strict_json
 
 
 def draft(
@@ -20,12 +24,9 @@ def draft(
     parent: UUID | None = None,
 ) -> Draft:
     """A job of the catalogued task. Nothing is stored yet."""
-    if len(arguments) > payload_limit:
-        raise PayloadTooLarge(
-            f"the arguments of task {entry.name!r}", len(arguments), payload_limit
-        )
-    if options.metadata is not None and len(options.metadata) > payload_limit:
-        raise PayloadTooLarge("metadata", len(options.metadata), payload_limit)
+    strict_json.check_size(arguments, f"the arguments of task {entry.name!r}", payload_limit)
+    if options.metadata is not None:
+        strict_json.check_size(options.metadata.encode(), "metadata", payload_limit)
     expires_after = options.expires_after
     if expires_after is None and options.expires_at is None and entry.expires_after is not None:
         expires_after = timedelta(seconds=entry.expires_after)
@@ -52,3 +53,11 @@ def draft(
         metadata=options.metadata,
         parent_id=parent,
     )
+
+
+def encode_by_schema(entry: CatalogueEntry, arguments: Mapping[str, Any]) -> bytes:
+    """Arguments by name as JSON bytes that fit the catalogued task's schema, if it has one."""
+    encoded = strict_json.encode(dict(arguments))
+    if entry.schema:
+        schema.validate(msgspec.json.decode(encoded), entry.schema, entry.name)
+    return encoded

@@ -6,24 +6,25 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
+from duly.client.options import Duration
 from duly.errors import JobCancelled, JobFailed, ResultTimeout, UnknownJob
 from duly.model.attempt import Attempt
 from duly.model.job import JobRecord, State, Status
 from duly.model.query import Cancellation
 from duly.policy.duration import parse as parse_duration
+from duly.policy.states import FINAL
 
 if TYPE_CHECKING:
     from duly.client.client import Client
 
-R = TypeVar("R")
-Duration = timedelta | float | str
+R_co = TypeVar("R_co", covariant=True)
 
 
-class Job(Generic[R]):
+class Job(Generic[R_co]):
     """One job: its record as of the last look, and what can be done with it.
 
     `created` is false when the submission that returned this found its key held by this job.
@@ -68,69 +69,80 @@ class Job(Generic[R]):
         """Its state as a person is shown it: a pending job is scheduled, ready or retrying."""
         return self.record.status(datetime.now(UTC))
 
-    def refresh(self) -> Job[R]:
+    def refresh(self) -> Job[R_co]:
         """Look again."""
-        self.record = self._found(self._client.store.run(self._client.store.get([self.id]))[0])
+        self.record = self._found(self._client.run(self._client.store.get([self.id]))[0])
         return self
 
-    async def arefresh(self) -> Job[R]:
+    async def arefresh(self) -> Job[R_co]:
         """Look again."""
-        store = self._client.store
-        self.record = self._found((await store.arun(store.get([self.id])))[0])
+        operation = self._client.store.get([self.id])
+        self.record = self._found((await self._client.arun(operation))[0])
         return self
 
-    def result(self, timeout: Duration | None = None) -> R:
+    def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the job and return its result.
 
         Raises JobFailed when it is dead, JobCancelled when it was cancelled, and ResultTimeout
         when it has not finished after `timeout`; the job goes on then.
         """
         seconds = _seconds(timeout)
+        if seconds == 0:
+            self.refresh()
+            return self._outcome_by(seconds)
         future = self._client.waiting.enter(self.id)
         try:
             self.record = self._found(future.result(seconds))
         except FutureTimeout:
+            self._keep(self._client.waiting.last_seen(self.id))
+        finally:
             self._client.waiting.leave(self.id, future)
-            raise self._late(seconds) from None
-        return self._outcome()
+        return self._outcome_by(seconds)
 
-    async def aresult(self, timeout: Duration | None = None) -> R:
+    async def aresult(self, timeout: Duration | None = None) -> R_co:
         """Wait for the job and return its result; see `result`."""
         seconds = _seconds(timeout)
+        if seconds == 0:
+            await self.arefresh()
+            return self._outcome_by(seconds)
         future: Future[JobRecord | None] = self._client.waiting.enter(self.id)
         try:
             self.record = self._found(await asyncio.wait_for(asyncio.wrap_future(future), seconds))
         except TimeoutError:
-            raise self._late(seconds) from None
+            self._keep(self._client.waiting.last_seen(self.id))
         finally:
             self._client.waiting.leave(self.id, future)
-        return self._outcome()
+        return self._outcome_by(seconds)
 
     def cancel(self, reason: str | None = None) -> Cancellation:
         """Cancel the job: at once if it has not started, by request if it runs."""
-        store = self._client.store
-        return store.run(store.cancel([self.id], reason))[0]
+        return self._client.cancel([self.id], reason)[0]
 
     async def acancel(self, reason: str | None = None) -> Cancellation:
         """Cancel the job: at once if it has not started, by request if it runs."""
-        store = self._client.store
-        return (await store.arun(store.cancel([self.id], reason)))[0]
+        return (await self._client.acancel([self.id], reason))[0]
 
     def attempts(self) -> list[Attempt]:
         """Its finished attempts, in the order they were made."""
-        return self._client.store.run(self._client.store.attempts(self.id))
+        return self._client.run(self._client.store.attempts(self.id))
 
     async def aattempts(self) -> list[Attempt]:
         """Its finished attempts, in the order they were made."""
-        return await self._client.store.arun(self._client.store.attempts(self.id))
+        return await self._client.arun(self._client.store.attempts(self.id))
 
     def _found(self, record: JobRecord | None) -> JobRecord:
         if record is None:
             raise UnknownJob(self.id)
         return record
 
-    def _outcome(self) -> R:
+    def _keep(self, record: JobRecord | None) -> None:
+        if record is not None:
+            self.record = record
+
+    def _outcome_by(self, seconds: float | None) -> R_co:
         record = self.record
+        if record.state not in FINAL:
+            raise ResultTimeout(record.id, seconds or 0.0, self.status.value)
         if record.state is State.CANCELLED:
             raise JobCancelled(record.id, record.reason)
         if record.state is State.DEAD:
@@ -142,11 +154,8 @@ class Job(Generic[R]):
                 error.message if error else None,
                 error.traceback if error else None,
             )
-        value: R = self._decode("null" if record.result is None else record.result)
+        value: R_co = self._decode("null" if record.result is None else record.result)
         return value
-
-    def _late(self, seconds: float | None) -> ResultTimeout:
-        return ResultTimeout(self.id, seconds or 0.0, self.status.value)
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.task} {self.state.value}>"

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from duly.errors import InvalidOption
 from duly.model.job import KeyPolicy
 from duly.policy import options
 from duly.policy.duration import parse as parse_duration
 from duly.registry import strict_json
+
+Duration = timedelta | float | str
+
+
+class SubmissionOptions(TypedDict, total=False):
+    """What `using(...)` takes, for tasks and for tasks known by name only."""
+
+    delay: Duration | None
+    run_at: datetime | None
+    priority: int | None
+    queue: str | None
+    key: str | None
+    key_policy: KeyPolicy | str | None
+    key_window: Duration | None
+    retries: int | None
+    timeout: Duration | None
+    expires: datetime | Duration | None
+    tags: Iterable[str] | None
+    tenant: str | None
+    owner: str | None
+    metadata: Mapping[str, Any] | None
+    connection: object | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +61,8 @@ class Options:
         """These options with others laid over them, each checked."""
         values: dict[str, Any] = {}
         for name, value in given.items():
+            if name not in _CHECKS:
+                raise InvalidOption(name, f"there is no such option; known are {_KNOWN}")
             if value is not None:
                 values |= _CHECKS[name](value)
         if values.get("run_at") is not None and values.get("delay") is not None:
@@ -68,6 +93,15 @@ def _expires(value: Any) -> dict[str, Any]:
     return {"expires_after": checked, "expires_at": None}
 
 
+def _metadata(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidOption(
+            "metadata",
+            f"a {type(value).__name__} is not a mapping: expected such as {{'source': 'import'}}",
+        )
+    return {"metadata": strict_json.encode(dict(value)).decode()}
+
+
 _CHECKS: dict[str, Any] = {
     "delay": lambda value: {"delay": parse_duration(value, "delay")},
     "run_at": lambda value: {"run_at": options.instant(value, "run_at")},
@@ -82,6 +116,7 @@ _CHECKS: dict[str, Any] = {
     "tags": lambda value: {"tags": options.tags(value)},
     "tenant": lambda value: {"tenant": options.tenant(value)},
     "owner": lambda value: {"owner": options.owner(value)},
-    "metadata": lambda value: {"metadata": strict_json.encode(value).decode()},
+    "metadata": _metadata,
     "connection": lambda value: {"connection": value},
 }
+_KNOWN = ", ".join(_CHECKS)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
 from duly.client.client import Client, Prepared
-from duly.client.drafting import draft
+from duly.client.drafting import draft, encode_by_schema
 from duly.client.job import Job
-from duly.client.options import Options
-from duly.errors import UnknownTask
+from duly.client.options import Duration, Options, SubmissionOptions
+from duly.errors import InvalidArguments, InvalidOption, UnknownTask
 from duly.model.catalogue import CatalogueEntry
 from duly.model.job import KeyPolicy
-from duly.registry import schema, strict_json
 from duly.registry.task import TaskDefinition
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Duration = timedelta | float | str
 
 
 class Task(Generic[P, R]):
@@ -92,18 +89,23 @@ class Task(Generic[P, R]):
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Prepared[R]:
         """A checked job for `app.enqueue_many`; nothing is stored yet."""
+        _refuse_connection(self._options)
+        return self._prepared(args, kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Submit a job. It is durable when this returns, or when the transaction that it is
+        part of is committed."""
+        return self._client.submit([self._prepared(args, kwargs)], self._options.connection)[0]
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Submit a job without blocking the event loop; see `enqueue`."""
+        prepared = [self._prepared(args, kwargs)]
+        return (await self._client.asubmit(prepared, self._options.connection))[0]
+
+    def _prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared[R]:
         arguments = self.definition.arguments.encode(args, kwargs)
         made = draft(self._entry, arguments, self._options, self._client.config.payload_limit)
         return Prepared(made, self.definition.result.decode)
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Submit a job. It is durable when this returns."""
-        return self._client.submit([self.job(*args, **kwargs)], self._options.connection)[0]
-
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Submit a job. It is durable when this returns."""
-        prepared = [self.job(*args, **kwargs)]
-        return (await self._client.asubmit(prepared, self._options.connection))[0]
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -123,54 +125,80 @@ class NamedTask:
         self._unchecked = unchecked
         self._options = options or Options()
 
-    def using(self, **options: Any) -> NamedTask:
+    def using(self, **options: Unpack[SubmissionOptions]) -> NamedTask:
         """The same task with other options; they are those of Task.using."""
         merged = self._options.merged(**options)
         return NamedTask(self.name, self._client, self._unchecked, merged)
 
-    def job(self, **arguments: Any) -> Prepared[Any]:
+    def job(self, /, **arguments: Any) -> Prepared[Any]:
         """A checked job for `app.enqueue_many`; nothing is stored yet."""
-        return self._prepare(arguments, self._catalogued(self._client.store.run))
+        _refuse_connection(self._options)
+        return self._prepared(arguments)
 
-    def enqueue(self, **arguments: Any) -> Job[Any]:
-        """Submit a job. It is durable when this returns."""
-        return self._client.submit([self.job(**arguments)], self._options.connection)[0]
+    def enqueue(self, /, **arguments: Any) -> Job[Any]:
+        """Submit a job. It is durable when this returns, or when the transaction that it is
+        part of is committed."""
+        return self._client.submit([self._prepared(arguments)], self._options.connection)[0]
 
-    async def aenqueue(self, **arguments: Any) -> Job[Any]:
-        """Submit a job. It is durable when this returns."""
-        store = self._client.store
-        entries = [] if self._local() else await store.arun(store.catalogue())
-        prepared = self._prepare(arguments, self._catalogued(lambda _: entries))
+    async def aenqueue(self, /, **arguments: Any) -> Job[Any]:
+        """Submit a job without blocking the event loop; see `enqueue`."""
+        prepared = self._at_hand(arguments)
+        if prepared is None:
+            entries = await self._client.arun(self._client.store.catalogue())
+            prepared = self._checked(arguments, self._entry(entries))
         return (await self._client.asubmit([prepared], self._options.connection))[0]
 
-    def _local(self) -> TaskDefinition | None:
-        return self._client.registry.get(self.name)
+    def _prepared(self, arguments: Mapping[str, Any]) -> Prepared[Any]:
+        prepared = self._at_hand(arguments)
+        if prepared is None:
+            entries = self._client.run(self._client.store.catalogue())
+            prepared = self._checked(arguments, self._entry(entries))
+        return prepared
 
-    def _catalogued(self, ask: Callable[[Any], list[CatalogueEntry]]) -> CatalogueEntry:
-        local = self._local()
+    def _at_hand(self, arguments: Mapping[str, Any]) -> Prepared[Any] | None:
+        """The job, if that can be told without asking the store."""
+        local = self._client.registry.get(self.name)
         if local is not None:
-            return local.catalogued()
-        entries = {entry.name: entry for entry in ask(self._client.store.catalogue())}
-        if self.name in entries:
-            return entries[self.name]
+            encoded = local.arguments.encode_object(arguments)
+            made = draft(
+                local.catalogued(), encoded, self._options, self._client.config.payload_limit
+            )
+            return Prepared(made, local.result.decode)
+        entry = self._client.catalogue.get(self.name)
+        if entry is None:
+            return None
+        try:
+            return self._checked(arguments, entry)
+        except InvalidArguments:
+            # The task may have been published anew since.
+            return None
+
+    def _entry(self, entries: Sequence[CatalogueEntry]) -> CatalogueEntry:
+        known = self._client.catalogue.keep(entries)
+        if self.name in known:
+            return known[self.name]
         if self._unchecked:
             return CatalogueEntry(name=self.name, schema={}, max_attempts=4)
-        known = ", ".join(sorted(entries)) or "none yet; a worker publishes its tasks at its start"
+        names = ", ".join(known) or "none yet; a worker publishes its tasks at its start"
         raise UnknownTask(
             self.name,
-            f"no worker has published it (known: {known}); to submit it all the same, use "
+            f"no worker has published it (known: {names}); to submit it all the same, use "
             f"app.named({self.name!r}, unchecked=True)",
         )
 
-    def _prepare(self, arguments: Mapping[str, Any], entry: CatalogueEntry) -> Prepared[Any]:
-        local = self._local()
-        decode: Callable[[str], Any] = msgspec.json.decode
-        if local is not None:
-            encoded = local.arguments.encode_object(arguments)
-            decode = local.result.decode
-        else:
-            encoded = strict_json.encode(dict(arguments))
-            if entry.schema:
-                schema.validate(msgspec.json.decode(encoded), entry.schema, self.name)
+    def _checked(self, arguments: Mapping[str, Any], entry: CatalogueEntry) -> Prepared[Any]:
+        encoded = encode_by_schema(entry, arguments)
         made = draft(entry, encoded, self._options, self._client.config.payload_limit)
-        return Prepared(made, decode)
+        return Prepared(made, msgspec.json.decode)
+
+    def __repr__(self) -> str:
+        return f"<NamedTask {self.name}>"
+
+
+def _refuse_connection(options: Options) -> None:
+    if options.connection is not None:
+        raise InvalidOption(
+            "connection",
+            "a job that is only prepared is not submitted on it: give it to "
+            "app.enqueue_many(jobs, connection=...)",
+        )

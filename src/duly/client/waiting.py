@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -12,11 +13,14 @@ from duly.errors import StoreUnavailable
 from duly.model.job import JobRecord
 from duly.policy.states import FINAL
 from duly.store.operation import Wake
-from duly.store.protocol import Store
+from duly.store.protocol import Change, Store
 
 FIRST_LOOK = 0.05
+LONGEST_NAP = 0.05
 LONGEST_SILENCE = 1.0
 SHORTEST_GAP = 0.005
+
+logger = logging.getLogger("duly.client")
 
 
 class WaitingRoom:
@@ -29,6 +33,8 @@ class WaitingRoom:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiters: dict[UUID, list[Future[JobRecord | None]]] = {}
+        self._seen: dict[UUID, JobRecord] = {}
+        self._arrivals = 0
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
@@ -36,12 +42,13 @@ class WaitingRoom:
     def enter(self, job_id: UUID) -> Future[JobRecord | None]:
         """A future that gets the job's record once it is final, or None if there is no job."""
         if self._process != os.getpid():
-            self._waiters, self._thread = {}, None
+            self._waiters, self._seen, self._thread = {}, {}, None
             self._lock = threading.Lock()
             self._process = os.getpid()
         future: Future[JobRecord | None] = Future()
         with self._lock:
             self._waiters.setdefault(job_id, []).append(future)
+            self._arrivals += 1
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._attend, name="duly-waiting", daemon=True
@@ -57,25 +64,67 @@ class WaitingRoom:
                 waiters.remove(future)
             if not waiters:
                 self._waiters.pop(job_id, None)
+                self._seen.pop(job_id, None)
+
+    def last_seen(self, job_id: UUID) -> JobRecord | None:
+        """A job that is waited for, as of the last look at it."""
+        with self._lock:
+            return self._seen.get(job_id)
 
     def _attend(self) -> None:
-        change = self._store.watch(Wake.WAITERS)
+        change = self._watch()
         patience = FIRST_LOOK
-        known: frozenset[UUID] = frozenset()
+        known = 0
         try:
-            while True:
-                with self._lock:
-                    job_ids = frozenset(self._waiters)
-                    if not job_ids:
-                        self._thread = None
-                        return
+            while job_ids := self._present():
+                arrivals = self._arrivals
                 self._look(job_ids)
-                patience = FIRST_LOOK if job_ids - known else min(LONGEST_SILENCE, patience * 2)
-                known = job_ids
+                patience = FIRST_LOOK if arrivals > known else min(LONGEST_SILENCE, patience * 2)
+                known = arrivals
                 time.sleep(SHORTEST_GAP)
-                change.wait(patience)
+                change = self._rest(change, arrivals, patience)
         finally:
-            change.close()
+            if change is not None:
+                change.close()
+
+    def _watch(self) -> Change | None:
+        try:
+            return self._store.watch(Wake.WAITERS)
+        except Exception:
+            # Without the hint it takes a little longer; that the store is broken, if so, is told
+            # to the waiters by the look at it.
+            logger.warning("cannot watch %s for changes", self._store.url, exc_info=True)
+            return None
+
+    def _present(self) -> frozenset[UUID]:
+        """The jobs waited for; without any, the thread's time is over."""
+        with self._lock:
+            if not self._waiters:
+                self._thread = None
+            return frozenset(self._waiters)
+
+    def _rest(self, change: Change | None, arrivals: int, patience: float) -> Change | None:
+        """Wait for a change or for somebody new, in naps that keep neither waiting for long.
+
+        Answers what to watch from now on.
+        """
+        deadline = time.monotonic() + patience
+        while (remaining := deadline - time.monotonic()) > 0:
+            nap = min(LONGEST_NAP, remaining)
+            if change is None:
+                time.sleep(nap)
+            else:
+                try:
+                    if change.wait(nap):
+                        return change
+                except Exception:
+                    logger.warning("lost the watch on %s", self._store.url, exc_info=True)
+                    change.close()
+                    change = None
+            with self._lock:
+                if self._arrivals > arrivals or not self._waiters:
+                    return change
+        return change
 
     def _look(self, job_ids: frozenset[UUID]) -> None:
         wanted = sorted(job_ids)
@@ -87,17 +136,25 @@ class WaitingRoom:
         except Exception as error:
             self._resolve(dict.fromkeys(wanted, error))
             return
+        found = dict(zip(wanted, records, strict=True))
         self._resolve(
             {
                 job_id: record
-                for job_id, record in zip(wanted, records, strict=True)
+                for job_id, record in found.items()
                 if record is None or record.state in FINAL
             }
         )
+        with self._lock:
+            for job_id in self._waiters.keys() & found.keys():
+                record = found[job_id]
+                if record is not None:
+                    self._seen[job_id] = record
 
     def _resolve(self, answers: dict[UUID, JobRecord | Exception | None]) -> None:
         with self._lock:
             ready = [(self._waiters.pop(job_id, []), answer) for job_id, answer in answers.items()]
+            for job_id in answers:
+                self._seen.pop(job_id, None)
         for futures, answer in ready:
             for future in futures:
                 if not future.set_running_or_notify_cancel():

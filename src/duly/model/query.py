@@ -37,7 +37,7 @@ class Enqueued(msgspec.Struct, frozen=True):
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker can start now.
+    """What a worker can start now; no queues means every queue.
 
     Of `limit` jobs, `longest_waiting` go to those due for longest, whatever their priority.
     """

@@ -14,7 +14,8 @@ from duly.model.job import State
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt's end, decided by policy, to be written under the attempt's fencing token.
 
-    `state` is where the job goes; a pending one is due `delay` after the store's clock.
+    `state` is where the job goes; a pending one is due `delay` after the store's clock. A crash
+    is charged to the job when it `crashed_alone`: nobody else can have caused it.
     """
 
     job_id: UUID
@@ -25,6 +26,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     result: str | None = None
     reason: str | None = None
     error: Failure | None = None
+    crashed_alone: bool = False
 
 
 def succeed(job_id: UUID, token: int, result: str | None) -> Settlement:

@@ -24,4 +24,5 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[str, ...]
     version: str
     started_at: datetime | None = None
-    lease_until: datetime | None = None
+    lease_left: float = 0.0
+    """Seconds until the lease ends, by the store's clock; below zero when it has ended."""

@@ -18,6 +18,7 @@ LONGEST_NAME = 128
 LONGEST_KEY = 512
 LONGEST_OWNER = 255
 LONGEST_TAG = 128
+LONGEST_REASON = 1000
 MOST_TAGS = 32
 HIGHEST_PRIORITY = 100
 MOST_RETRIES = 1000
@@ -67,6 +68,11 @@ def owner(value: str, option: str = "owner") -> str:
 def tenant(value: str, option: str = "tenant") -> str:
     """The tenant a job runs for: 1 to 255 characters, no NUL."""
     return _text(value, option, LONGEST_OWNER, "acme")
+
+
+def reason(value: str, option: str = "reason") -> str:
+    """Why somebody did something to a job: 1 to 1000 characters, no NUL."""
+    return _text(value, option, LONGEST_REASON, "ordered by mistake")
 
 
 def tags(value: Iterable[str], option: str = "tags") -> tuple[str, ...]:

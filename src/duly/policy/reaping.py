@@ -35,4 +35,5 @@ def after_crash(job: JobRecord, cause: str) -> Settlement:
         state=State.DEAD if exhausted else State.PENDING,
         reason="crashed" if exhausted else None,
         error=error,
+        crashed_alone=job.alone,
     )

@@ -50,6 +50,11 @@ class Hooks:
     on_failure: Callable[[Any], Any] | None = None
     on_dead: Callable[[Any], Any] | None = None
 
+    @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return not (self.on_success is self.on_failure is self.on_dead is None)
+
 
 class TaskDefinition:
     """A registered function. Built once; everything a submission needs is prepared here."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -29,11 +30,17 @@ def open_store(config: Config) -> Store:
 
 
 def _path(url: str) -> str:
-    """The file of an SQLite URL, in the habit of three slashes for a relative path."""
+    """The file of an SQLite URL, in the habit of three slashes for a relative path; empty for a
+    database in memory.
+
+    It is made absolute now: files are opened later, and again after a fork, when the working
+    directory may be another. Links are followed, as SQLite does to name the files beside it.
+    """
     parts = urlsplit(url)
     if parts.netloc or parts.query or parts.fragment:
         raise ConfigurationError(
             f"{url!r}: an SQLite URL is sqlite:///relative.db, sqlite:////absolute.db, or "
             "sqlite:// for a database in memory"
         )
-    return unquote(parts.path.removeprefix("/"))
+    path = unquote(parts.path.removeprefix("/"))
+    return os.path.realpath(path) if path not in ("", ":memory:") else ""

@@ -25,6 +25,7 @@ from duly.model.query import (
     Reaped,
     Replay,
 )
+from duly.model.report import LogLine, Progress
 from duly.model.settlement import Settlement
 from duly.model.worker import Worker
 from duly.store.operation import Operation, Wake
@@ -91,8 +92,12 @@ class Verbs(Protocol):
         """
         ...
 
-    def workers(self) -> Operation[list[Worker]]:
+    def workers(self, now: datetime | None = None) -> Operation[list[Worker]]:
         """Every registered worker, also those whose lease has ended."""
+        ...
+
+    def held(self, worker: UUID) -> Operation[list[tuple[UUID, int]]]:
+        """Job and token of everything that runs under the worker."""
         ...
 
     def reap(
@@ -177,6 +182,18 @@ class Verbs(Protocol):
         """Delete up to `limit` jobs of a final state, with their attempts; answers how many."""
         ...
 
+    def report(self, progress: Sequence[Progress], lines: Sequence[LogLine]) -> Operation[None]:
+        """Keep what running jobs say; progress of an earlier claim does not undo a later one's."""
+        ...
+
+    def progress(self, job_id: UUID) -> Operation[Progress | None]:
+        """The job's latest progress."""
+        ...
+
+    def log_lines(self, job_id: UUID) -> Operation[list[LogLine]]:
+        """The job's log lines, in the order they were written."""
+        ...
+
     def pause_queue(self, queue: str, note: str | None = None) -> Operation[None]:
         """Stop claims from the queue. Submission goes on."""
         ...
@@ -203,6 +220,10 @@ class Transaction(Protocol):
 
     def run(self, operation: Operation[T]) -> T:
         """Run the operation in this transaction; it commits or not with the rest of it."""
+        ...
+
+    def nested(self) -> AbstractContextManager[None]:
+        """A block within this transaction: if it raises, what it did is undone, no more."""
         ...
 
 

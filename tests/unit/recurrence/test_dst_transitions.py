@@ -111,7 +111,7 @@ def cron_near(
 @pytest.mark.parametrize("shard", range(SHARDS))
 @pytest.mark.timeout(3600)
 def test_every_zone_minute_by_minute(shard: int) -> None:
-    per_zone, expressions, instants = (1000, 24, 12) if EXHAUSTIVE else (4, 8, 6)
+    per_zone, expressions, instants = (1000, 24, 12) if EXHAUSTIVE else (4, 6, 6)
     for name, found in zones_by_behaviour()[shard::SHARDS]:
         choose = random.Random(f"minutes {name}")
         for transition in choose.sample(found, min(per_zone, len(found))):

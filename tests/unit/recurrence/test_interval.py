@@ -85,9 +85,9 @@ def test_wrong_intervals_are_refused(parts: dict[str, float], words: str) -> Non
 
 def test_naive_datetimes_are_refused_with_the_remedy() -> None:
     naive = NOON.replace(tzinfo=None)
-    with pytest.raises(InvalidSchedule, match="has no time zone.*tzinfo=ZoneInfo"):
+    with pytest.raises(InvalidSchedule, match=r"has no time zone.*tzinfo=ZoneInfo"):
         Every(5, naive)
-    with pytest.raises(InvalidSchedule, match="has no time zone.*tzinfo=ZoneInfo"):
+    with pytest.raises(InvalidSchedule, match=r"has no time zone.*tzinfo=ZoneInfo"):
         Every(5).next_after(naive)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import zoneinfo
 from collections.abc import Iterator
@@ -66,20 +67,26 @@ def test_transitions_of_a_year() -> None:
 
 
 def test_a_transition_at_new_year_is_found_once() -> None:
-    # Pyongyang, Caracas and others changed in the middle of a year; Metlakatla and Kwajalein not.
+    # The Phoenix Islands had no 31 December 1994 (or no 1 January 1995, in older databases).
     zone = load_zone("Pacific/Enderbury")
     found = transitions_between(
         zone, datetime(1993, 1, 1, tzinfo=UTC), datetime(1996, 1, 1, tzinfo=UTC)
     )
     assert [transition.after - transition.before for transition in found] == [timedelta(days=1)]
-    assert found[0].at == datetime(1994, 12, 31, 11, tzinfo=UTC)
+    assert abs(found[0].at - datetime(1995, 1, 1, tzinfo=UTC)) < timedelta(days=2)
 
 
 def test_transitions_are_as_far_apart_as_assumed() -> None:
-    """The engine takes two transitions of a zone to be more than two days apart."""
+    """The engine takes two transitions of a zone to be more than two days apart.
+
+    The zones named are those that come closest; DULY_EXHAUSTIVE=1 looks at all of them.
+    """
+    names = {"America/Recife", "Asia/Gaza", "Africa/Tunis", "Europe/Vienna", "Africa/Cairo"}
+    if os.environ.get("DULY_EXHAUSTIVE") == "1":
+        names = zoneinfo.available_timezones() - {"localtime"}
     shortest = timedelta(days=10_000)
     probe = timedelta(hours=20)
-    for name in ("America/Recife", "Asia/Gaza", "Africa/Tunis", "Europe/Vienna", "Africa/Cairo"):
+    for name in names:
         zone = load_zone(name)
         previous: datetime | None = None
         instant, offset = datetime(1940, 1, 1, tzinfo=UTC), None

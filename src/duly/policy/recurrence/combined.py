@@ -94,9 +94,7 @@ class Recurrence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def next_after(self, instant: datetime) -> datetime | None:
         """The least fire strictly after the instant, or None when there is none any more."""
         instant = max(whole_second(instant), self._before_start())
-        fire = self._fires().next_after(instant)
-        if fire is None or fire > self._end():
-            return None
+        fire = self._fires().first_between(instant, self._end())
         if self.maximum_fires is not None and self._number_up_to(instant) >= self.maximum_fires:
             return None
         return fire
@@ -106,8 +104,7 @@ class Recurrence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         instant = min(whole_second(instant), self._end())
         if self.maximum_fires is not None and self._number_up_to(instant) > self.maximum_fires:
             return self._last_allowed(instant, self.maximum_fires)
-        fire = self._fires().last_at_or_before(instant)
-        return fire if fire is not None and fire > self._before_start() else None
+        return self._fires().last_between(self._before_start(), instant)
 
     def count_between(self, after: datetime, until: datetime) -> int:
         """How many fires have after < fire <= until."""

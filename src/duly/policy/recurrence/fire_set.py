@@ -37,51 +37,56 @@ _STEPS_A_DAY = 8
 class FireSet(msgspec.Struct, frozen=True):
     """The fires of `included` without those of `excluded`.
 
-    A search ends with None when all fires of the 50 years ahead (or back) are excluded; this
-    bounds it by the fires or the days in them, whichever are fewer.
+    A search ends without a result when all fires of the 50 years ahead (or back) are excluded; this
+    bounds it by the fires or the days in them, whichever are fewer (some seconds at the worst, for
+    a schedule that `Recurrence.check_fires` refuses).
     """
 
     included: tuple[FireTimes, ...]
     excluded: tuple[FireTimes, ...]
 
-    def next_after(self, instant: datetime) -> datetime | None:
-        """See FireTimes."""
-        position = whole_second(instant)
-        horizon = AFTER_ALL if position > AFTER_ALL - _HORIZON else position + _HORIZON
+    def first_between(self, after: datetime, until: datetime) -> datetime | None:
+        """The least fire with after < fire <= until, or None."""
+        position, until = whole_second(after), whole_second(until)
+        horizon = until if until - position < _HORIZON else position + _HORIZON
         while position < horizon:
             start = position
             for _ in range(_STRIDE):
                 upcoming = [fires.next_after(position) for fires in self.included]
                 found = min((fire for fire in upcoming if fire is not None), default=None)
-                if found is None or not self._excludes(found):
+                if found is None or found > until:
+                    return None
+                if not self._excludes(found):
                     return found
                 position = found
             if position - start < _STRIDE * DAY:
                 found, position = self._first_in_days(position)
                 if found is not None:
-                    return found
+                    return found if found <= until else None
         return None
 
-    def last_at_or_before(self, instant: datetime) -> datetime | None:
-        """See FireTimes."""
-        position = whole_second(instant)
-        horizon = BEFORE_ALL if position < BEFORE_ALL + _HORIZON else position - _HORIZON
-        while position >= horizon:
+    def last_between(self, after: datetime, until: datetime) -> datetime | None:
+        """The greatest fire with after < fire <= until, or None."""
+        after, position = whole_second(after), whole_second(until)
+        horizon = after if position - after < _HORIZON else position - _HORIZON
+        while position > horizon:
             start = position
             for _ in range(_STRIDE):
                 past = [fires.last_at_or_before(position) for fires in self.included]
                 found = max((fire for fire in past if fire is not None), default=None)
-                if found is None or not self._excludes(found):
+                if found is None or found <= after:
+                    return None
+                if not self._excludes(found):
                     return found
                 position = found - SECOND
             if start - position < _STRIDE * DAY:
                 found, position = self._last_in_days(position)
                 if found is not None:
-                    return found
+                    return found if found > after else None
         return None
 
     def count_between(self, after: datetime, until: datetime) -> int:
-        """See FireTimes."""
+        """How many fires have after < fire <= until."""
         after, until = whole_second(after), whole_second(until)
         if len(self.included) == 1 and not self.excluded:
             return self.included[0].count_between(after, until)
@@ -90,8 +95,7 @@ class FireSet(msgspec.Struct, frozen=True):
             return self._count_by_walking(after, until)
         return self._count_by_days(after, until)
 
-    def mask_of_day(self, day: datetime) -> int:
-        """See FireTimes."""
+    def _mask_of_day(self, day: datetime) -> int:
         members = 0
         for fires in self.included:
             members |= fires.mask_of_day(day)
@@ -109,7 +113,7 @@ class FireSet(msgspec.Struct, frozen=True):
         for _ in range(_STRIDE):
             if day + DAY > AFTER_ALL:
                 break
-            found = first_from(self.mask_of_day(day), ignored)
+            found = first_from(self._mask_of_day(day), ignored)
             if found >= 0:
                 return day + timedelta(seconds=found), day
             day, ignored = day + DAY, 0
@@ -122,7 +126,7 @@ class FireSet(msgspec.Struct, frozen=True):
         for _ in range(_STRIDE):
             if day <= BEFORE_ALL:
                 break
-            found = last_up_to(self.mask_of_day(day), highest)
+            found = last_up_to(self._mask_of_day(day), highest)
             if found >= 0:
                 return day + timedelta(seconds=found), day
             day, highest = day - DAY, SECONDS_A_DAY - 1
@@ -130,17 +134,17 @@ class FireSet(msgspec.Struct, frozen=True):
 
     def _count_by_walking(self, after: datetime, until: datetime) -> int:
         count = 0
-        fire = self.next_after(after)
-        while fire is not None and fire <= until:
+        fire = self.first_between(after, until)
+        while fire is not None:
             count += 1
-            fire = self.next_after(fire)
+            fire = self.first_between(fire, until)
         return count
 
     def _count_by_days(self, after: datetime, until: datetime) -> int:
         count = 0
         day = _midnight(after)
         while day <= until:
-            members = self.mask_of_day(day)
+            members = self._mask_of_day(day)
             if day <= after:
                 members &= ~all_bits(0, seconds_between(day, after))
             if until < day + DAY:

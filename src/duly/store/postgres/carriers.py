@@ -1,18 +1,23 @@
 """The caller's own connection, of whatever library, as a carrier of operations.
 
 Supported: psycopg (sync and async), psycopg2, asyncpg, and SQLAlchemy's Connection, Session,
-AsyncConnection and AsyncSession over any of these. None of them is imported here: a connection
+AsyncConnection and AsyncSession over any of these. Only psycopg is imported here: a connection
 that is handed in has brought its library along.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg.rows import tuple_row
 
 from duly.errors import WrongConnection
 from duly.store.operation import Operation, Row, Statement, drive, drive_async
@@ -26,10 +31,15 @@ KINDS = (
     "a psycopg connection, an asyncpg or psycopg2 connection, or a SQLAlchemy Connection, Session, "
     "AsyncConnection or AsyncSession"
 )
+_ASYNCHRONOUS = ("AsyncSession", "AsyncConnection", "async_scoped_session")
+_PSYCOPG2_IDLE = 0
 _NAMED = re.compile(r"%\((\w+)\)s")
 _SAVE = Statement("SAVEPOINT duly")
 _UNDO = Statement("ROLLBACK TO SAVEPOINT duly")
 _KEEP = Statement("RELEASE SAVEPOINT duly")
+_SAVE_NESTED = Statement("SAVEPOINT duly_nested")
+_UNDO_NESTED = Statement("ROLLBACK TO SAVEPOINT duly_nested")
+_KEEP_NESTED = Statement("RELEASE SAVEPOINT duly_nested")
 _recognised: WeakKeyDictionary[Any, UUID] = WeakKeyDictionary()
 
 
@@ -39,22 +49,37 @@ class Carrier:
     def __init__(self, execute: Execute, schema: str) -> None:
         self._execute = execute
         self._schema = schema
+        self._in_use = threading.Lock()
 
     def run(self, operation: Operation[T]) -> T:
         """See Transaction.run. A failure leaves the caller's transaction usable."""
-        if not operation.atomic:
-            result = drive(operation.start(), self._execute)
-        else:
-            self._execute(_SAVE)
-            try:
+        with self._in_use:
+            if not operation.atomic:
                 result = drive(operation.start(), self._execute)
-            except Exception:
-                self._execute(_UNDO)
-                raise
-            self._execute(_KEEP)
-        for statement in _notifications(operation, self._schema):
-            self._execute(statement)
-        return result
+            else:
+                self._execute(_SAVE)
+                try:
+                    result = drive(operation.start(), self._execute)
+                except Exception:
+                    self._execute(_UNDO)
+                    self._execute(_KEEP)
+                    raise
+                self._execute(_KEEP)
+            for statement in _notifications(operation, self._schema):
+                self._execute(statement)
+            return result
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """See Transaction.nested."""
+        self._execute(_SAVE_NESTED)
+        try:
+            yield
+        except BaseException:
+            self._execute(_UNDO_NESTED)
+            self._execute(_KEEP_NESTED)
+            raise
+        self._execute(_KEEP_NESTED)
 
 
 class AsyncCarrier:
@@ -74,6 +99,7 @@ class AsyncCarrier:
                 result = await drive_async(operation.start(), self._execute)
             except Exception:
                 await self._execute(_UNDO)
+                await self._execute(_KEEP)
                 raise
             await self._execute(_KEEP)
         for statement in _notifications(operation, self._schema):
@@ -95,7 +121,7 @@ def carry(connection: object, schema: str, where: str, installation: UUID) -> Ca
         _require_transaction(given, not _idle_autocommit_psycopg2(connection))
         execute = _psycopg2(connection)
     else:
-        _refuse(given, where, asynchronous=False)
+        _refuse(given, connection, where, asynchronous=False)
     if _recognised_as(connection) != installation:
         _require_installation(given, execute(_there(schema)), where, schema)
         rows = execute(_identity(schema))
@@ -119,7 +145,7 @@ async def acarry(connection: object, schema: str, where: str, installation: UUID
         _require_transaction(given, inside.is_in_transaction())
         execute = _asyncpg(connection)
     else:
-        _refuse(given, where, asynchronous=True)
+        _refuse(given, connection, where, asynchronous=True)
     if _recognised_as(connection) != installation:
         _require_installation(given, await execute(_there(schema)), where, schema)
         rows = await execute(_identity(schema))
@@ -130,8 +156,9 @@ async def acarry(connection: object, schema: str, where: str, installation: UUID
 
 def _psycopg(connection: Any) -> Execute:
     def execute(statement: Statement) -> list[Row]:
-        with connection.cursor(row_factory=_tuples, binary=True) as cursor:
-            cursor.execute(statement.text, statement.parameters)
+        # Not connection.cursor(): the connection may be set to another kind of cursor or row.
+        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+            cursor.execute(statement.text, statement.parameters, binary=True)
             return cursor.fetchall() if cursor.description is not None else []
 
     return execute
@@ -139,16 +166,11 @@ def _psycopg(connection: Any) -> Execute:
 
 def _psycopg_async(connection: Any) -> AsyncExecute:
     async def execute(statement: Statement) -> list[Row]:
-        async with connection.cursor(row_factory=_tuples, binary=True) as cursor:
-            await cursor.execute(statement.text, statement.parameters)
+        async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
+            await cursor.execute(statement.text, statement.parameters, binary=True)
             return await cursor.fetchall() if cursor.description is not None else []
 
     return execute
-
-
-def _tuples(cursor: Any) -> Callable[[Any], Row]:
-    """Rows as tuples, whatever the caller's connection is set to."""
-    return tuple
 
 
 def _psycopg2(connection: Any) -> Execute:
@@ -187,22 +209,27 @@ def _numbered(text: str) -> tuple[str, tuple[str, ...]]:
 
 def _unwrap_sqlalchemy(connection: Any) -> Any:
     """The driver's connection inside SQLAlchemy's, with SQLAlchemy's transaction begun."""
-    if _kind(connection) in ("AsyncSession", "AsyncConnection", "async_scoped_session"):
+    if _kind(connection) in _ASYNCHRONOUS:
         raise WrongConnection(
             f"a SQLAlchemy {_kind(connection)} is asynchronous: use `await ...aenqueue(...)`"
         )
+    if not _has_transaction(connection):
+        raise WrongConnection(
+            f"a SQLAlchemy {_kind(connection)} is no transaction: pass a Session or Connection"
+        )
     if not hasattr(connection, "exec_driver_sql"):
-        if not hasattr(connection, "connection"):
-            raise WrongConnection(
-                f"a SQLAlchemy {_kind(connection)} is no transaction: pass a Session or Connection"
-            )
         connection = connection.connection()
     connection.exec_driver_sql("SELECT 1")
     return connection.connection.driver_connection
 
 
 async def _unwrap_sqlalchemy_async(connection: Any) -> Any:
-    if _kind(connection) not in ("AsyncSession", "AsyncConnection", "async_scoped_session"):
+    if not _has_transaction(connection):
+        raise WrongConnection(
+            f"a SQLAlchemy {_kind(connection)} is no transaction: pass an AsyncSession or "
+            "AsyncConnection"
+        )
+    if _kind(connection) not in _ASYNCHRONOUS:
         raise WrongConnection(
             f"a SQLAlchemy {_kind(connection)} would block the event loop: pass an AsyncSession or "
             "AsyncConnection, or use `enqueue` outside the loop"
@@ -211,6 +238,11 @@ async def _unwrap_sqlalchemy_async(connection: Any) -> Any:
         connection = await connection.connection()
     await connection.exec_driver_sql("SELECT 1")
     return (await connection.get_raw_connection()).driver_connection
+
+
+def _has_transaction(connection: object) -> bool:
+    """Whether it is one of SQLAlchemy's connections or sessions, not an engine or a factory."""
+    return hasattr(connection, "exec_driver_sql") or hasattr(connection, "connection")
 
 
 def _there(schema: str) -> Statement:
@@ -249,8 +281,14 @@ def _require_same(connection: object, rows: list[Row], installation: UUID, where
         )
 
 
-def _refuse(connection: object, where: str, asynchronous: bool) -> NoReturn:
+def _refuse(given: object, connection: object, where: str, asynchronous: bool) -> NoReturn:
     library, kind = _library(connection), _kind(connection)
+    if given is not connection:
+        wanted = "asyncpg or psycopg" if asynchronous else "psycopg or psycopg2"
+        raise WrongConnection(
+            f"a SQLAlchemy {_kind(given)} over {library} cannot carry a job into {where}: its "
+            f"engine must use {wanted}"
+        )
     if asynchronous and library in ("psycopg", "psycopg2"):
         raise WrongConnection(
             f"a {_described(connection)} would block the event loop: pass an AsyncConnection, or "
@@ -277,7 +315,11 @@ def _idle_autocommit_psycopg(connection: Any) -> bool:
 
 
 def _idle_autocommit_psycopg2(connection: Any) -> bool:
-    return bool(connection.autocommit)
+    if not connection.autocommit:
+        return False
+    # In a `with connection:` block the transaction begins with the first statement.
+    _psycopg2(connection)(Statement("SELECT 1"))
+    return bool(connection.info.transaction_status == _PSYCOPG2_IDLE)
 
 
 def _recognised_as(connection: Any) -> UUID | None:

@@ -11,12 +11,15 @@ from duly.model.query import Demand
 from duly.store.operation import Operation, Statement, Steps
 from duly.store.postgres.reading import LANES
 from duly.store.postgres.rows import CLOCK, NOW, columns, job_record
-from duly.store.postgres.settling import Settling
+from duly.store.postgres.settling import Settling, cancelled
 from duly.store.records import REASON_EXPIRED
 
 # First without locks: which lanes have the jobs that come first, and how many from each. Then
 # each lane gives that many, past those that another claimer has locked. Locking the first rows
 # of every lane would write to far more rows than are taken.
+#
+# What has expired by then is cancelled in the same statement: a claim that is half done would
+# leave jobs running that nobody was told of.
 #
 # The worker's row is held FOR KEY SHARE, so that a watchdog that takes it FOR UPDATE sees every
 # claim that commits; a heartbeat, which changes no key, does not wait for it.
@@ -51,19 +54,27 @@ shares AS MATERIALIZED (
     GROUP BY queue, task, priority
 ),
 locked AS MATERIALIZED (
-    SELECT head.id
+    SELECT head.id, coalesce(head.expires_at <= {NOW}, false) AS late
     FROM shares CROSS JOIN LATERAL (
-        SELECT id FROM {{schema}}.jobs
+        SELECT id, expires_at FROM {{schema}}.jobs
         WHERE state = 'pending' AND jobs.queue = shares.queue AND jobs.task = shares.task
         AND jobs.priority = shares.priority AND run_at <= {NOW}
         ORDER BY run_at, id LIMIT shares.share FOR UPDATE SKIP LOCKED
     ) head
-)
-UPDATE {{schema}}.jobs SET state = 'running', token = token + 1, attempt = attempt + 1,
-    worker = %(worker)s::uuid,
-    started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE {NOW} END
-FROM locked WHERE jobs.id = locked.id
-RETURNING {NOW}, {columns("jobs")}
+),
+taken AS (
+    UPDATE {{schema}}.jobs SET state = 'running', token = token + 1, attempt = attempt + 1,
+        worker = %(worker)s::uuid,
+        started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE {NOW} END
+    FROM locked WHERE jobs.id = locked.id AND NOT late
+    RETURNING {columns("jobs")}
+),
+gone AS (
+    DELETE FROM {{schema}}.jobs USING locked WHERE jobs.id = locked.id AND late
+    RETURNING {columns("jobs")}, true AS archived
+),
+{cancelled(f"'{REASON_EXPIRED}'")}
+SELECT * FROM taken
 """
 LEASE = f"""
 WITH {CLOCK}
@@ -104,16 +115,9 @@ class Claiming(Settling):
             if not holds:
                 raise LeaseLost(demand.worker)
             return []
-        instant = rows[0][0]
-        jobs = [job_record(row[1:]) for row in rows]
-        expired = {
-            job.id for job in jobs if job.expires_at is not None and job.expires_at <= instant
-        }
-        if expired:
-            yield from self._finish(list(expired), REASON_EXPIRED, instant, claimed=True)
-        kept = [job for job in jobs if job.id not in expired]
-        kept.sort(key=lambda job: (-job.priority, job.run_at, job.id))
-        return kept
+        jobs = [job_record(row) for row in rows]
+        jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id))
+        return jobs
 
     def _begin(self, job_id: UUID, token: int, now: datetime | None) -> Steps[bool]:
         rows = yield Statement(self.text(BEGIN), {"job": job_id, "token": token, "now": now})

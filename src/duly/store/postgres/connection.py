@@ -115,6 +115,8 @@ def errors_explained(where: str) -> Iterator[None]:
             f"the server at {where} has no room left: nothing of this call was stored, earlier "
             "work is kept; free some space and try again"
         ) from error
+    except TRANSIENT as error:
+        raise StoreError(f"{where} rolled this back: {_first_line(error)}; try again") from error
     except (PoolTimeout, psycopg.OperationalError, psycopg.InterfaceError) as error:
         raise StoreUnavailable(f"{where} cannot be reached: {_first_line(error)}") from error
     except psycopg.Error as error:

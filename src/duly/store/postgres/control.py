@@ -13,7 +13,7 @@ from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.postgres.claiming import Claiming
 from duly.store.postgres.reading import TABLES
 from duly.store.postgres.rows import CLOCK, COLUMNS, NOW, columns
-from duly.store.postgres.submission import HOLD, HOLDERS, INSTANT, TAKE_OVER
+from duly.store.postgres.submission import HOLD, INHERIT, INSTANT, TAKE_OVER
 from duly.store.records import REASON_CANCELLED, REASON_EXPIRED
 
 LOCK = """
@@ -62,7 +62,7 @@ SELECT {
 """
 RUN_NOW = f"""
 WITH {CLOCK}
-UPDATE {{schema}}.jobs SET run_at = {NOW}
+UPDATE {{schema}}.jobs SET run_at = least(run_at, {NOW})
 WHERE id = ANY(%(jobs)s::uuid[]) AND state = 'pending' RETURNING id
 """
 EXPIRED = f"""
@@ -162,8 +162,10 @@ class Control(Claiming):
     ) -> Steps[list[Replay]]:
         dead = yield Statement(self.text(LOCK_DEAD), {"jobs": list(job_ids)})
         answers: dict[UUID, Replay] = {}
-        keyed = sorted((task, key, job_id) for job_id, task, key in dead if key is not None)
-        for task, key, job_id in keyed:
+        # Of several with one key, the first that was asked for gets it.
+        asked = {job_id: turn for turn, job_id in reversed(list(enumerate(job_ids)))}
+        keyed = [(task, key, asked[job_id], job_id) for job_id, task, key in dead if key]
+        for task, key, _, job_id in sorted(keyed):
             free = yield from self._hold_key(task, key, job_id, now)
             if not free:
                 answers[job_id] = Replay.KEY_HELD
@@ -182,10 +184,13 @@ class Control(Claiming):
         wanted = {"tasks": [task], "keys": [key], "jobs": [job_id], "now": instant}
         taken = yield Statement(self.text(HOLD), wanted)
         taken = taken or (yield Statement(self.text(TAKE_OVER), wanted))
-        if taken:
-            return True
-        holders = yield Statement(self.text(HOLDERS), wanted)
-        return bool(holders) and holders[0][2] == job_id
+        # Within its own window it has the key still, but only until that ends.
+        taken = taken or (
+            yield Statement(
+                self.text(INHERIT), {"task": task, "key": key, "job": job_id, "holder": job_id}
+            )
+        )
+        return bool(taken)
 
     def _run_now(self, job_ids: Sequence[UUID], now: datetime | None) -> Steps[list[bool]]:
         rows = yield Statement(self.text(RUN_NOW), {"jobs": list(job_ids), "now": now})

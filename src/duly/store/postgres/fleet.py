@@ -27,9 +27,14 @@ WITH {CLOCK}
 UPDATE {{schema}}.workers SET lease_until = {NOW} + %(lease)s
 WHERE id = ANY(%(workers)s::uuid[]) RETURNING id
 """
-WORKERS = """
-SELECT id, name, machine, pid, process_started, queues, tasks, version, started_at, lease_until
-FROM {schema}.workers ORDER BY started_at, id
+WORKERS = f"""
+WITH {CLOCK}
+SELECT id, name, machine, pid, process_started, queues, tasks, version, started_at,
+    extract(epoch FROM lease_until - {NOW})::float8
+FROM {{schema}}.workers ORDER BY started_at, id
+"""
+HELD = """
+SELECT id, token FROM {schema}.jobs WHERE state = 'running' AND worker = %(worker)s::uuid
 """
 PAUSE = """
 INSERT INTO {schema}.paused_queues (queue, note) VALUES (%(queue)s, %(note)s)
@@ -71,8 +76,11 @@ class Fleet(InSchema):
             atomic=False,
         )
 
-    def workers(self) -> Operation[list[Worker]]:
-        return Operation(self._workers, writes=False, atomic=False)
+    def workers(self, now: datetime | None = None) -> Operation[list[Worker]]:
+        return Operation(lambda: self._workers(now), writes=False, atomic=False)
+
+    def held(self, worker: UUID) -> Operation[list[tuple[UUID, int]]]:
+        return Operation(lambda: self._held(worker), writes=False, atomic=False)
 
     def pause_queue(self, queue: str, note: str | None = None) -> Operation[None]:
         return Operation(
@@ -120,9 +128,13 @@ class Fleet(InSchema):
         )
         return frozenset(row[0] for row in rows)
 
-    def _workers(self) -> Steps[list[Worker]]:
-        rows = yield Statement(self.text(WORKERS))
+    def _workers(self, now: datetime | None) -> Steps[list[Worker]]:
+        rows = yield Statement(self.text(WORKERS), {"now": now})
         return [worker_record(row) for row in rows]
+
+    def _held(self, worker: UUID) -> Steps[list[tuple[UUID, int]]]:
+        rows = yield Statement(self.text(HELD), {"worker": worker})
+        return [(job_id, token) for job_id, token in rows]
 
     def _pause(self, queue: str, note: str | None) -> Steps[None]:
         yield Statement(self.text(PAUSE), {"queue": queue, "note": note})
@@ -136,12 +148,9 @@ class Fleet(InSchema):
         return [QueueState(name, paused, note) for name, paused, note in rows]
 
     def _publish(self, entries: Sequence[CatalogueEntry]) -> Steps[None]:
+        latest = {entry.name: msgspec.json.encode(entry).decode() for entry in entries}
         yield Statement(
-            self.text(PUBLISH),
-            {
-                "names": [entry.name for entry in entries],
-                "entries": [msgspec.json.encode(entry).decode() for entry in entries],
-            },
+            self.text(PUBLISH), {"names": list(latest), "entries": list(latest.values())}
         )
 
     def _catalogue(self) -> Steps[list[CatalogueEntry]]:

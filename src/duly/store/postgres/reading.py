@@ -41,7 +41,8 @@ COUNTS = " UNION ALL ".join(
 )
 LANES = """lanes AS MATERIALIZED (
     SELECT DISTINCT queue, task, priority FROM {schema}.lanes
-    WHERE queue = ANY(%(queues)s::text[]) AND task = ANY(%(tasks)s::text[])
+    WHERE (%(queues)s::text[] = '{}' OR queue = ANY(%(queues)s::text[]))
+    AND task = ANY(%(tasks)s::text[])
     AND queue NOT IN (SELECT queue FROM {schema}.paused_queues)
 )"""
 NEXT_DUE = f"""
@@ -98,7 +99,8 @@ class Reading(InSchema):
             " ORDER BY id DESC LIMIT %(limit)s)"
             for table in tables
         ]
-        text = f"{' UNION ALL '.join(parts)} ORDER BY id DESC LIMIT %(limit)s"
+        union = " UNION ALL ".join(parts)
+        text = f"SELECT {COLUMNS} FROM ({union}) AS found ORDER BY id DESC LIMIT %(limit)s"
         rows = yield Statement(self.text(text), {**values, "limit": limit})
         return [job_record(row) for row in rows]
 

@@ -105,7 +105,7 @@ def worker_record(row: Row) -> Worker:
         tasks=tuple(row[6]),
         version=row[7],
         started_at=utc(row[8]),
-        lease_until=utc(row[9]),
+        lease_left=row[9],
     )
 
 

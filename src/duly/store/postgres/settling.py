@@ -21,7 +21,6 @@ from duly.store.postgres.rows import (
     columns,
     job_record,
     listed,
-    texts,
 )
 from duly.store.postgres.submission import Submission
 from duly.store.records import ATTEMPT_COLUMNS, REASON_CANCELLED
@@ -29,11 +28,11 @@ from duly.store.records import ATTEMPT_COLUMNS, REASON_CANCELLED
 _ATTEMPT_LIST = ", ".join(ATTEMPT_COLUMNS)
 
 
-def _leaving(source: str) -> str:
+def _leaving(source: str, first_token: int = 2) -> str:
     """What goes with jobs that leave for the archive or the dead: keys, and earlier attempts.
 
     `source` is a relation with the job columns of those that leave, and `archived`, whether to
-    the archive.
+    the archive. Below `first_token` there are no earlier attempts.
     """
     return f"""
 let_go AS (
@@ -49,7 +48,7 @@ kept AS (
 ),
 earlier AS (
     DELETE FROM {{schema}}.attempts USING {source} ended
-    WHERE ended.archived AND ended.token > 1 AND attempts.job_id = ended.id
+    WHERE ended.archived AND ended.token >= {first_token} AND attempts.job_id = ended.id
     RETURNING {attempt_columns("attempts")}
 ),
 moved AS (
@@ -91,7 +90,7 @@ attempt AS (
     FROM gone WHERE started_at IS NOT NULL
 ),
 {_leaving("gone")}
-SELECT id FROM gone
+SELECT id, token FROM gone
 """
 # A job that is locked here may have been asked to cancel a moment ago: the locked row tells.
 SETTLE = f"""
@@ -99,16 +98,17 @@ WITH {CLOCK},
 input AS MATERIALIZED (
     SELECT * FROM unnest(%(jobs)s::uuid[], %(tokens)s::integer[], %(outcomes)s::text[],
         %(states)s::text[], %(delays)s::interval[], %(results)s::text[], %(reasons)s::text[],
-        %(types)s::text[], %(messages)s::text[], %(tracebacks)s::text[], %(fingerprints)s::text[])
+        %(types)s::text[], %(messages)s::text[], %(tracebacks)s::text[], %(fingerprints)s::text[],
+        %(crashed_alone)s::boolean[])
         AS settlement (job, token, outcome, state, delay, result, reason,
-            error_type, error_message, error_traceback, error_fingerprint)
+            error_type, error_message, error_traceback, error_fingerprint, crashed_alone)
 ),
 held AS MATERIALIZED (
     SELECT {
     columns(
         "jobs",
         attempt=f"jobs.attempt - (input.outcome NOT IN ({listed(CHARGED)}))::integer AS attempt",
-        crashes="jobs.crashes + (input.outcome = 'crashed' AND jobs.alone)::integer AS crashes",
+        crashes="jobs.crashes + input.crashed_alone::integer AS crashes",
         result="input.result AS result",
         reason="input.reason AS reason",
     )
@@ -164,7 +164,7 @@ archived_attempt AS (
     FROM ending WHERE started_at IS NOT NULL AND archived
 ),
 {_leaving("ending")}
-SELECT id, next FROM decided
+SELECT id, token, next FROM decided
 """.replace(
     "{finished}",
     columns(
@@ -182,29 +182,29 @@ SELECT id, next FROM decided
     ),
 )
 LANDED = """
-SELECT job_id FROM unnest(%(jobs)s::uuid[], %(tokens)s::integer[]) AS settlement (job, number)
+SELECT job_id, past.token, past.outcome
+FROM unnest(%(jobs)s::uuid[], %(tokens)s::integer[]) AS settlement (job, number)
 JOIN {schema}.{table} AS past ON past.job_id = settlement.job AND past.token = settlement.number
 """
+
+
+def cancelled(reason: str) -> str:
+    """The end of jobs that are not running: of `gone`, a relation as for _leaving."""
+    values = columns("gone", state="'cancelled'", reason=reason, finished_at=NOW)
+    return f"""
+archived AS (
+    INSERT INTO {{schema}}.archive ({COLUMNS}) SELECT {values} FROM gone
+),
+{_leaving("gone", first_token=1)}"""
+
+
 FINISH = f"""
 WITH {CLOCK},
 gone AS (
-    DELETE FROM {{schema}}.jobs WHERE id = ANY(%(jobs)s::uuid[])
-    AND state = ANY(%(states)s::text[])
+    DELETE FROM {{schema}}.jobs WHERE id = ANY(%(jobs)s::uuid[]) AND state <> 'running'
     RETURNING {COLUMNS}, true AS archived
 ),
-archived AS (
-    INSERT INTO {{schema}}.archive ({COLUMNS})
-    SELECT {
-    columns(
-        "gone",
-        state="'cancelled'",
-        reason="%(reason)s",
-        finished_at=NOW,
-        attempt="attempt - %(uncharged)s::integer",
-    )
-} FROM gone
-),
-{_leaving("gone")}
+{cancelled("%(reason)s")}
 SELECT id FROM gone
 """
 LOCK_WORKERS = f"""
@@ -235,10 +235,11 @@ class Settling(Submission):
         wakes = {Wake.WAITERS}
         if any(each.state is State.PENDING for each in settlements):
             wakes.add(Wake.WORKERS)
+        kinds = {each.outcome is Outcome.SUCCEEDED for each in settlements}
         return Operation(
             lambda: self._settle(settlements, now),
             again=lambda: self._settle_again(settlements, now),
-            atomic=False,
+            atomic=len(kinds) > 1,
             wakes=frozenset(wakes),
         )
 
@@ -263,9 +264,13 @@ class Settling(Submission):
         )
 
     def _settle(self, settlements: Sequence[Settlement], now: datetime | None) -> Steps[list[bool]]:
-        first = {each.job_id: position for position, each in reversed(list(enumerate(settlements)))}
+        # Of several for one attempt the first counts. In the order of ids, as everybody locks jobs.
+        first = {
+            (each.job_id, each.token): position
+            for position, each in reversed(list(enumerate(settlements)))
+        }
         landed = [False] * len(settlements)
-        unique = [settlements[position] for position in sorted(first.values())]
+        unique = [settlements[first[attempt]] for attempt in sorted(first)]
         succeeded = [each for each in unique if each.outcome is Outcome.SUCCEEDED]
         others = [each for each in unique if each.outcome is not Outcome.SUCCEEDED]
         if succeeded:
@@ -278,12 +283,12 @@ class Settling(Submission):
                     "results": [each.result for each in succeeded],
                 },
             )
-            for row in rows:
-                landed[first[row[0]]] = True
+            for job_id, token in rows:
+                landed[first[job_id, token]] = True
         if others:
             moved = yield from self._settle_others(others, now)
-            for job_id, _ in moved:
-                landed[first[job_id]] = True
+            for job_id, token, _ in moved:
+                landed[first[job_id, token]] = True
         return landed
 
     def _settle_others(
@@ -306,6 +311,7 @@ class Settling(Submission):
                     "messages": [error and error.message for error in errors],
                     "tracebacks": [error and error.traceback for error in errors],
                     "fingerprints": [error and error.fingerprint for error in errors],
+                    "crashed_alone": [each.crashed_alone for each in settlements],
                 },
             )
         )
@@ -313,7 +319,10 @@ class Settling(Submission):
     def _settle_again(
         self, settlements: Sequence[Settlement], now: datetime | None
     ) -> Steps[list[bool]]:
-        """Settle what is not settled yet: an attempt's row tells that an earlier try landed."""
+        """Settle what is not settled yet: an attempt's row tells that an earlier try landed.
+
+        One with another outcome is the reaper's.
+        """
         landed = yield from self._settle(settlements, now)
         rows: list[Row] = []
         for table in ("attempts", "archived_attempts"):
@@ -324,28 +333,15 @@ class Settling(Submission):
                     "tokens": [each.token for each in settlements],
                 },
             )
-        earlier = {row[0] for row in rows}
+        earlier = set(rows)
         return [
-            now_landed or each.job_id in earlier
+            now_landed or (each.job_id, each.token, each.outcome.value) in earlier
             for now_landed, each in zip(landed, settlements, strict=True)
         ]
 
-    def _finish(
-        self, job_ids: list[UUID], reason: str, now: datetime | None, claimed: bool = False
-    ) -> Steps[list[Row]]:
-        """Cancel jobs that end without an attempt's outcome."""
-        return (
-            yield Statement(
-                self.text(FINISH),
-                {
-                    "now": now,
-                    "jobs": job_ids,
-                    "states": ["running"] if claimed else texts(set(State) - {State.RUNNING}),
-                    "reason": reason,
-                    "uncharged": int(claimed),
-                },
-            )
-        )
+    def _finish(self, job_ids: list[UUID], reason: str, now: datetime | None) -> Steps[list[Row]]:
+        """Cancel jobs that are not running."""
+        return (yield Statement(self.text(FINISH), {"now": now, "jobs": job_ids, "reason": reason}))
 
     def _reap(
         self, workers: Sequence[UUID], cause: str, expired_only: bool, now: datetime | None
@@ -373,7 +369,7 @@ class Settling(Submission):
             [after_crash(job, cause) for job in jobs.values()], now
         )
         reaped = []
-        for job_id, state in moved:
+        for job_id, _, state in moved:
             worker = jobs[job_id].worker
             if worker is not None:
                 reaped.append(Reaped(job_id, worker, State(state)))

@@ -28,6 +28,7 @@ from duly.store.postgres.connection import (
 )
 from duly.store.postgres.control import Control
 from duly.store.postgres.fleet import Fleet
+from duly.store.postgres.reports import Reports
 from duly.store.postgres.schema import (
     MIGRATIONS,
     bring_up_to_date,
@@ -72,7 +73,7 @@ class _Engine:
             return
 
 
-class PostgresStore(Control, Fleet):
+class PostgresStore(Control, Fleet, Reports):
     """A store in one schema of a PostgreSQL database.
 
     `listen_url` leads to the server itself when `url` leads to a pooler.

@@ -14,6 +14,7 @@ from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.postgres.reading import Reading
 from duly.store.postgres.rows import CLOCK, utc
 from duly.store.records import (
+    ERROR_COLUMNS,
     JOB_COLUMNS,
     KeyedBatch,
     record_of,
@@ -112,6 +113,7 @@ REPLACEABLE = [
     "run_at",
     "arguments",
     "max_attempts",
+    "crashes",
     "max_crashes",
     "delivery",
     "key_window",
@@ -123,6 +125,7 @@ REPLACEABLE = [
     "metadata",
     "parent_id",
     "flow_id",
+    *ERROR_COLUMNS,
 ]
 # A row that somebody has locked is being claimed or cancelled at this moment: too late.
 REPLACE = f"""
@@ -247,8 +250,6 @@ class Submission(Reading):
     def _answer_holder(
         self, draft: Draft, holder: UUID, instant: datetime, answers: dict[UUID, Enqueued]
     ) -> Steps[bool]:
-        if holder == draft.id:
-            return True
         (existing,) = yield from self._get([holder])
         if existing is None:
             inherited = yield Statement(
@@ -256,6 +257,9 @@ class Submission(Reading):
                 {"task": draft.task, "key": draft.key, "job": draft.id, "holder": holder},
             )
             return bool(inherited)
+        if holder == draft.id:
+            answers[draft.id] = Enqueued(existing, created=False)
+            return True
         refuse_if_rejecting(draft, holder)
         if draft.key_policy is KeyPolicy.REPLACE:
             answers[draft.id] = yield from self._replace(existing, draft, instant)
@@ -267,6 +271,7 @@ class Submission(Reading):
         fresh = replacement(existing, draft, instant)
         values = {name: getattr(fresh, name) for name in JOB_COLUMNS if hasattr(fresh, name)}
         values |= {"delivery": fresh.delivery.value, "tags": list(fresh.tags) or None}
+        values |= dict.fromkeys(ERROR_COLUMNS)
         replaced = yield Statement(
             self.text(REPLACE), {name: values[name] for name in (*REPLACEABLE, "id")}
         )

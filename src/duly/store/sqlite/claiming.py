@@ -13,8 +13,8 @@ from duly.model.job import JobRecord
 from duly.model.query import Demand
 from duly.store.operation import Operation, Row, Statement, Steps
 from duly.store.records import JOB_COLUMNS, REASON_EXPIRED
-from duly.store.sqlite.reading import LANES
-from duly.store.sqlite.rows import COLUMN, array, clock, job_record
+from duly.store.sqlite.reading import LANES, LIVE_JOB
+from duly.store.sqlite.rows import array, clock, job_record
 from duly.store.sqlite.settling import finish
 
 LEASE = "SELECT 1 FROM workers WHERE id = ? AND lease_until > ?"
@@ -25,7 +25,8 @@ DUE = (
 TAKE = (
     "UPDATE jobs SET state = 'running', token = token + 1, attempt = attempt + 1, worker = ?,"
     " started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE ? END"
-    f" WHERE id = ? RETURNING {', '.join(JOB_COLUMNS)}"
+    " WHERE id = ? AND (expires_at IS NULL OR expires_at > ?)"
+    f" RETURNING {', '.join(JOB_COLUMNS)}"
 )
 BEGIN = (
     "UPDATE jobs SET started_at = ?"
@@ -45,20 +46,16 @@ def claim(demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
     if not chosen:
         return []
     rows = yield Statement(
-        TAKE, [(demand.worker.bytes, instant, job_id) for job_id in chosen], many=True
+        TAKE, [(demand.worker.bytes, instant, job_id, instant) for job_id in chosen], many=True
     )
-    expired = [row for row in rows if _expired(row, instant)]
-    if expired:
-        yield from finish(
-            [(row, "cancelled", REASON_EXPIRED) for row in expired], instant, charged=False
-        )
-        rows = [row for row in rows if not _expired(row, instant)]
-    return [job_record(row) for row in rows]
-
-
-def _expired(row: Row, instant: int) -> bool:
-    expiry = row[COLUMN["expires_at"]]
-    return expiry is not None and expiry <= instant
+    taken = {row[0] for row in rows}
+    late = [(job_id,) for job_id in chosen if job_id not in taken]
+    if late:
+        expired = yield Statement(LIVE_JOB, late, many=True)
+        yield from finish([(row, "cancelled", REASON_EXPIRED) for row in expired], instant)
+    jobs = [job_record(row) for row in rows]
+    jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id))
+    return jobs
 
 
 def _choose(demand: Demand, instant: int) -> Steps[list[bytes]]:

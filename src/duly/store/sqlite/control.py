@@ -11,12 +11,11 @@ from duly.model.query import Cancellation, Replay
 from duly.policy.states import CANCELLED_AT_ONCE
 from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.records import REASON_CANCELLED, REASON_EXPIRED
-from duly.store.sqlite.reading import SELECT
+from duly.store.sqlite.reading import LIVE_JOB, SELECT
 from duly.store.sqlite.rows import COLUMN, changed, clock, micros
 from duly.store.sqlite.settling import finish
 from duly.store.sqlite.submission import HOLD, HOLDER, INSERT
 
-LIVE_JOB = f"{SELECT} jobs WHERE id = ?"
 DEAD_JOB = f"{SELECT} dead WHERE id = ?"
 EXISTS = " UNION ALL ".join(
     f"SELECT 1 FROM {table} WHERE id = ?1" for table in ("jobs", "archive", "dead")
@@ -25,7 +24,7 @@ REQUEST_CANCEL = (
     "UPDATE jobs SET cancel_requested_at = coalesce(cancel_requested_at, ?) WHERE id = ?"
 )
 RAISE_DEAD = "DELETE FROM dead WHERE id = ?"
-RUN_NOW = "UPDATE jobs SET run_at = ? WHERE id = ? AND state = 'pending' RETURNING id"
+RUN_NOW = "UPDATE jobs SET run_at = min(run_at, ?) WHERE id = ? AND state = 'pending' RETURNING id"
 EXPIRED = (
     f"{SELECT} jobs WHERE state = 'pending' AND expires_at IS NOT NULL AND expires_at <= ?"
     " ORDER BY expires_at LIMIT ?"
@@ -46,19 +45,19 @@ def _cancel(
     job_ids: Sequence[UUID], reason: str | None, now: datetime | None
 ) -> Steps[list[Cancellation]]:
     instant = clock(now)
-    answers = []
-    for job_id in job_ids:
+    answers = {}
+    for job_id in dict.fromkeys(job_ids):
         rows = yield Statement(LIVE_JOB, (job_id.bytes,))
         if not rows:
             known = yield Statement(EXISTS, (job_id.bytes,))
-            answers.append(Cancellation.FINISHED if known else Cancellation.UNKNOWN)
+            answers[job_id] = Cancellation.FINISHED if known else Cancellation.UNKNOWN
         elif rows[0][COLUMN["state"]] in CANCELLED_AT_ONCE:
             yield from finish([(rows[0], "cancelled", reason or REASON_CANCELLED)], instant)
-            answers.append(Cancellation.CANCELLED)
+            answers[job_id] = Cancellation.CANCELLED
         else:
             yield Statement(REQUEST_CANCEL, (instant, job_id.bytes))
-            answers.append(Cancellation.REQUESTED)
-    return answers
+            answers[job_id] = Cancellation.REQUESTED
+    return [answers[job_id] for job_id in job_ids]
 
 
 def _cancel_requests(worker: UUID) -> Steps[list[tuple[UUID, int]]]:
@@ -69,10 +68,10 @@ def _cancel_requests(worker: UUID) -> Steps[list[tuple[UUID, int]]]:
 def _replay(
     job_ids: Sequence[UUID], arguments: str | None, now: datetime | None
 ) -> Steps[list[Replay]]:
-    answers = []
-    for job_id in job_ids:
-        answers.append((yield from _replay_one(job_id, arguments, clock(now))))
-    return answers
+    answers = {}
+    for job_id in dict.fromkeys(job_ids):
+        answers[job_id] = yield from _replay_one(job_id, arguments, clock(now))
+    return [answers[job_id] for job_id in job_ids]
 
 
 def _replay_one(job_id: UUID, arguments: str | None, instant: int) -> Steps[Replay]:

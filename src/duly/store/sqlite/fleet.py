@@ -22,8 +22,9 @@ REGISTER = (
 RENEW = "UPDATE workers SET lease_until = ? WHERE id = ? RETURNING id"
 WORKERS = (
     "SELECT id, name, machine, pid, process_started, queues, tasks, version, started_at,"
-    " lease_until FROM workers ORDER BY started_at, id"
+    " lease_until - ? FROM workers ORDER BY started_at, id"
 )
+HELD = "SELECT id, token FROM jobs WHERE worker = ? AND state = 'running'"
 PAUSE = (
     "INSERT INTO paused_queues (queue, note) VALUES (?, ?)"
     " ON CONFLICT (queue) DO UPDATE SET note = excluded.note"
@@ -68,9 +69,14 @@ def _renew(
     return frozenset(UUID(bytes=row[0]) for row in rows)
 
 
-def _workers() -> Steps[list[Worker]]:
-    rows = yield Statement(WORKERS)
+def _workers(now: datetime | None) -> Steps[list[Worker]]:
+    rows = yield Statement(WORKERS, (clock(now),))
     return [worker_record(row) for row in rows]
+
+
+def _held(worker: UUID) -> Steps[list[tuple[UUID, int]]]:
+    rows = yield Statement(HELD, (worker.bytes,))
+    return [(UUID(bytes=job_id), token) for job_id, token in rows]
 
 
 def _pause(queue: str, note: str | None) -> Steps[None]:
@@ -113,8 +119,11 @@ class Fleet:
     ) -> Operation[frozenset[UUID]]:
         return Operation(lambda: _renew(workers, lease, now))
 
-    def workers(self) -> Operation[list[Worker]]:
-        return Operation(_workers, writes=False)
+    def workers(self, now: datetime | None = None) -> Operation[list[Worker]]:
+        return Operation(lambda: _workers(now), writes=False)
+
+    def held(self, worker: UUID) -> Operation[list[tuple[UUID, int]]]:
+        return Operation(lambda: _held(worker), writes=False)
 
     def pause_queue(self, queue: str, note: str | None = None) -> Operation[None]:
         return Operation(lambda: _pause(queue, note))

@@ -22,6 +22,7 @@ from duly.store.sqlite.rows import (
 )
 
 SELECT = f"SELECT {', '.join(JOB_COLUMNS)} FROM"
+LIVE_JOB = f"{SELECT} jobs WHERE id = ?"
 GET = " UNION ALL ".join(f"{SELECT} {table} WHERE id = ?1" for table in ("jobs", "archive", "dead"))
 ATTEMPTS = f"SELECT {', '.join(ATTEMPT_COLUMNS)} FROM attempts WHERE job_id = ? ORDER BY token"
 COUNTS = " UNION ALL ".join(
@@ -30,7 +31,8 @@ COUNTS = " UNION ALL ".join(
 )
 LANES = (
     "SELECT queue, task, priority FROM lanes"
-    " WHERE queue IN (SELECT value FROM json_each(?)) AND task IN (SELECT value FROM json_each(?))"
+    " WHERE (?1 = '[]' OR queue IN (SELECT value FROM json_each(?1)))"
+    " AND task IN (SELECT value FROM json_each(?2))"
     " AND queue NOT IN (SELECT queue FROM paused_queues) ORDER BY priority DESC"
 )
 LANE_HEAD = (

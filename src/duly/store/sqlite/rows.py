@@ -168,5 +168,5 @@ def worker_record(row: Row) -> Worker:
         tasks=msgspec.json.decode(row[6], type=tuple[str, ...]),
         version=row[7],
         started_at=moment(row[8]),
-        lease_until=moment(row[9]),
+        lease_left=row[9] / 1e6,
     )

@@ -102,8 +102,7 @@ def _attempt(row: Row, each: Settlement, instant: int) -> Row:
 def _attempts_left(row: Row, each: Settlement) -> tuple[int, int]:
     """The counts of charged attempts and of charged crashes after this outcome."""
     attempt = row[COLUMN["attempt"]] - (each.outcome not in CHARGED)
-    crashed_alone = each.outcome is Outcome.CRASHED and bool(row[COLUMN["alone"]])
-    return attempt, row[COLUMN["crashes"]] + crashed_alone
+    return attempt, row[COLUMN["crashes"]] + each.crashed_alone
 
 
 def _finished(row: Row, each: Settlement, state: State, instant: int) -> Row:
@@ -141,19 +140,11 @@ def _going_back(row: Row, each: Settlement, state: State, instant: int) -> Row:
     )
 
 
-def finish(
-    jobs: Sequence[tuple[Row, str, str | None]], instant: int, charged: bool = True
-) -> Steps[None]:
+def finish(jobs: Sequence[tuple[Row, str, str | None]], instant: int) -> Steps[None]:
     """Move jobs that end without an attempt's outcome: (row, final state, reason) each."""
     yield from _move(
         [
-            changed(
-                row,
-                state=state,
-                reason=reason,
-                finished_at=instant,
-                attempt=row[COLUMN["attempt"]] - (not charged),
-            )
+            changed(row, state=state, reason=reason, finished_at=instant)
             for row, state, reason in jobs
         ],
         instant,

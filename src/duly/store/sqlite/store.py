@@ -26,6 +26,7 @@ from duly.store.sqlite.connection import (
 from duly.store.sqlite.control import Control
 from duly.store.sqlite.fleet import Fleet
 from duly.store.sqlite.reading import Reading
+from duly.store.sqlite.reports import Reports
 from duly.store.sqlite.schema import bring_up_to_date
 from duly.store.sqlite.settling import Settling
 from duly.store.sqlite.submission import Submission
@@ -78,7 +79,7 @@ class _Engine:
                 connection.execute("ROLLBACK")
 
 
-class SqliteStore(Submission, Claiming, Settling, Control, Reading, Fleet):
+class SqliteStore(Submission, Claiming, Settling, Control, Reading, Fleet, Reports):
     """A store in one SQLite file, or in memory when the path is empty."""
 
     def __init__(self, path: str) -> None:
@@ -112,7 +113,7 @@ class SqliteStore(Submission, Claiming, Settling, Control, Reading, Fleet):
         lease = self._open().writer.lease()
         connection = lease.granted.result()
         try:
-            yield SqliteTransaction(connection, lease, self.path)
+            yield SqliteTransaction(connection, lease, self.path, self)
         except BaseException:
             lease.give_back(commit=False)
             raise
@@ -122,7 +123,8 @@ class SqliteStore(Submission, Claiming, Settling, Control, Reading, Fleet):
         """See Store.carry. Only a connection that this store handed out will do."""
         if not isinstance(connection, SqliteTransaction):
             self._refuse(connection)
-        if connection.path != self.path:
+        elsewhere = connection.path != self.path
+        if elsewhere or (not self.path and connection.store is not self):
             raise WrongConnection(
                 f"the connection belongs to {connection.path or 'another database in memory'}, "
                 f"the app's jobs are in {self.path or 'memory'}"

@@ -58,10 +58,10 @@ def _settle_key(draft: Draft, instant: datetime) -> Steps[Enqueued | None]:
     rows = yield Statement(HOLDER, (draft.task, draft.key, clock(instant)))
     if rows:
         holder = UUID(bytes=rows[0][0])
-        if holder == draft.id:
-            return None
         (existing,) = yield from read_jobs([holder])
         if existing is not None:
+            if holder == draft.id:
+                return Enqueued(existing, created=False)
             refuse_if_rejecting(draft, holder)
             if draft.key_policy is KeyPolicy.REPLACE:
                 return (yield from _replace(existing, draft, instant))

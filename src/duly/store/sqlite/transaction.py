@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import apsw
@@ -21,17 +22,60 @@ class SqliteTransaction:
     The transaction is ended by the block that it was handed out for, not by a statement.
     """
 
-    def __init__(self, connection: apsw.Connection, lease: Lease, path: str) -> None:
+    def __init__(self, connection: apsw.Connection, lease: Lease, path: str, store: object) -> None:
         self._connection = connection
         self._lease = lease
         self.path = path
+        self.store = store
 
     def execute(self, text: str, parameters: Any = None) -> list[Row]:
         """Run a statement and return its rows."""
-        with self._lease.in_use:
-            self._require_valid()
+        with self._in_use() as connection:
+            return list(connection.execute(text, parameters))
+
+    def executemany(self, text: str, parameters: Iterable[Any]) -> list[Row]:
+        """Run a statement once for each of the parameters and return all rows."""
+        with self._in_use() as connection:
+            return list(connection.executemany(text, parameters))
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run a store's operation in this transaction."""
+        with self._in_use() as connection, errors_explained(self.path):
+            connection.execute("SAVEPOINT operation")
             try:
-                return list(self._connection.execute(text, parameters))
+                result = drive(operation.start(), lambda each: execute(connection, each))
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK TO operation")
+                    connection.execute("RELEASE operation")
+                raise
+            connection.execute("RELEASE operation")
+            return result
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """See Transaction.nested."""
+        self.execute("SAVEPOINT nested")
+        try:
+            yield
+        except BaseException:
+            if self._lease.valid:
+                self.execute("ROLLBACK TO nested")
+                self.execute("RELEASE nested")
+            raise
+        self.execute("RELEASE nested")
+
+    @contextmanager
+    def _in_use(self) -> Iterator[apsw.Connection]:
+        """The connection, for one caller at a time and only while the transaction lasts."""
+        with self._lease.in_use:
+            if not self._lease.valid:
+                raise TransactionEnded(
+                    "this connection's transaction has ended; use it inside its block only, and "
+                    "not for longer than the limit"
+                )
+            try:
+                yield self._connection
             except apsw.AuthError as error:
                 raise StoreError(
                     "BEGIN, COMMIT, ROLLBACK, ATTACH and DETACH are not yours to run here: the "
@@ -39,33 +83,3 @@ class SqliteTransaction:
                 ) from error
             except apsw.InterruptError as error:
                 raise TransactionEnded("the transaction took too long and was ended") from error
-
-    def executemany(self, text: str, parameters: Iterable[Any]) -> list[Row]:
-        """Run a statement once for each of the parameters and return all rows."""
-        with self._lease.in_use:
-            self._require_valid()
-            return list(self._connection.executemany(text, parameters))
-
-    def run(self, operation: Operation[T]) -> T:
-        """Run a store's operation in this transaction."""
-        with self._lease.in_use:
-            self._require_valid()
-            connection = self._connection
-            with errors_explained(self.path):
-                connection.execute("SAVEPOINT operation")
-                try:
-                    result = drive(operation.start(), lambda each: execute(connection, each))
-                except BaseException:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK TO operation")
-                        connection.execute("RELEASE operation")
-                    raise
-                connection.execute("RELEASE operation")
-                return result
-
-    def _require_valid(self) -> None:
-        if not self._lease.valid:
-            raise TransactionEnded(
-                "this connection's transaction has ended; use it inside its block only, and not "
-                "for longer than the limit"
-            )

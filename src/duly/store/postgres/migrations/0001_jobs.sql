@@ -216,3 +216,23 @@ CREATE TABLE {schema}.catalogue (
     name  text PRIMARY KEY,
     entry text NOT NULL
 );
+
+-- What jobs say of themselves while they run.
+CREATE TABLE {schema}.progress (
+    job_id   uuid PRIMARY KEY,
+    token    integer NOT NULL,
+    fraction double precision NOT NULL,
+    message  text NOT NULL,
+    at       timestamptz NOT NULL
+) WITH (fillfactor = 70);
+CREATE TABLE {schema}.log_lines (
+    number  bigint GENERATED ALWAYS AS IDENTITY,
+    job_id  uuid NOT NULL,
+    token   integer NOT NULL,
+    at      timestamptz NOT NULL,
+    level   text NOT NULL,
+    logger  text NOT NULL,
+    message text NOT NULL
+);
+CREATE INDEX log_lines_job ON {schema}.log_lines (job_id, number);
+CREATE INDEX log_lines_at ON {schema}.log_lines (at);

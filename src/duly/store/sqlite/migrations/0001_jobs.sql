@@ -185,3 +185,22 @@ CREATE TABLE catalogue (
     name  TEXT PRIMARY KEY,
     entry TEXT NOT NULL
 ) STRICT;
+
+-- What jobs say of themselves while they run.
+CREATE TABLE progress (
+    job_id   BLOB PRIMARY KEY,
+    token    INTEGER NOT NULL,
+    fraction REAL NOT NULL,
+    message  TEXT NOT NULL,
+    at       INTEGER NOT NULL
+) STRICT;
+CREATE TABLE log_lines (
+    number  INTEGER PRIMARY KEY,
+    job_id  BLOB NOT NULL,
+    token   INTEGER NOT NULL,
+    at      INTEGER NOT NULL,
+    level   TEXT NOT NULL,
+    logger  TEXT NOT NULL,
+    message TEXT NOT NULL
+) STRICT;
+CREATE INDEX log_lines_job ON log_lines (job_id);

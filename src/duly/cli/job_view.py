@@ -1,0 +1,201 @@
+"""How jobs look: as JSON, as rows of a table, and one in full."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from duly.cli.rendering import (
+    Column,
+    write_block,
+    write_fields,
+    write_heading,
+    write_table,
+)
+from duly.model.attempt import Attempt, Failure
+from duly.model.job import JobRecord, plain
+from duly.policy.duration import format as format_duration
+from duly.service.jobs import JobDetail
+from duly.service.wording import absolute, relative, span
+
+LONGEST_VALUE = 4_000
+
+
+def as_json(job: JobRecord) -> dict[str, Any]:
+    """The job under its stable keys: those of its record, and its status."""
+    return {**plain(job), "status": job.status(datetime.now(UTC)).value}
+
+
+def detail_as_json(detail: JobDetail) -> dict[str, Any]:
+    """The job with its attempts, its explanation and its progress."""
+    return {
+        **as_json(detail.job),
+        "explanation": msgspec.to_builtins(detail.explanation),
+        "progress": msgspec.to_builtins(detail.progress),
+        "attempts": msgspec.to_builtins(detail.attempts),
+    }
+
+
+def write_jobs(jobs: Sequence[JobRecord]) -> None:
+    """A table of jobs, one a line."""
+    now = datetime.now(UTC)
+    write_table(
+        [
+            Column("ID"),
+            Column("STATUS"),
+            Column("TASK", flexible=True),
+            Column("QUEUE", flexible=True),
+            Column("ATTEMPT", right=True),
+            Column("WHEN"),
+        ],
+        [
+            [
+                str(job.id),
+                job.status(now).value,
+                job.task,
+                job.queue,
+                f"{job.attempt}/{job.max_attempts}",
+                relative(job.finished_at or job.started_at or job.run_at, now),
+            ]
+            for job in jobs
+        ],
+    )
+
+
+def write_dead(jobs: Sequence[JobRecord]) -> None:
+    """A table of dead jobs, one a line."""
+    now = datetime.now(UTC)
+    write_table(
+        [
+            Column("ID"),
+            Column("TASK", flexible=True),
+            Column("QUEUE", flexible=True),
+            Column("DIED"),
+            Column("ERROR", flexible=True),
+        ],
+        [
+            [
+                str(job.id),
+                job.task,
+                job.queue,
+                relative(job.finished_at or job.created_at, now),
+                summary(job.error) or job.reason or "",
+            ]
+            for job in jobs
+        ],
+    )
+
+
+def write_detail(detail: JobDetail) -> None:
+    """One job in full."""
+    job, now = detail.job, detail.now
+    write_fields(
+        [
+            ("Job", str(job.id)),
+            ("Task", job.task),
+            ("Status", job.status(now).value),
+            ("Now", detail.explanation.sentence),
+            ("Queue", f"{job.queue}, priority {job.priority}"),
+            ("Submitted", _moment(job.created_at, now)),
+            ("Due", _moment(job.run_at, now)),
+            *_optional(detail),
+            ("Arguments", _value(job.arguments)),
+            *([("Metadata", _value(job.metadata))] if job.metadata is not None else []),
+            *([("Result", _value(job.result))] if job.result is not None else []),
+        ]
+    )
+    if detail.attempts:
+        write_heading("Attempts")
+        _write_attempts(detail.attempts, now)
+        _write_tracebacks(detail.attempts)
+
+
+def summary(error: Failure | None) -> str:
+    """An error in one line."""
+    if error is None:
+        return ""
+    return f"{error.type}: {error.message}" if error.message else error.type
+
+
+def _optional(detail: JobDetail) -> list[tuple[str, str]]:
+    job, now = detail.job, detail.now
+    worker = None if job.worker is None else str(job.worker)
+    if detail.worker is not None:
+        worker = detail.worker.name
+    shown = [
+        ("Started", None if job.started_at is None else _moment(job.started_at, now)),
+        ("Finished", None if job.finished_at is None else _moment(job.finished_at, now)),
+        ("Expires", None if job.expires_at is None else _moment(job.expires_at, now)),
+        ("Worker", worker),
+        ("Attempts", f"{job.attempt} of {job.max_attempts}" if job.attempt else None),
+        ("Crashes", f"{job.crashes} of {job.max_crashes}" if job.crashes else None),
+        ("Replays", str(job.generation - 1) if job.generation > 1 else None),
+        ("Time limit", None if job.timeout is None else _seconds(job.timeout)),
+        ("Key", job.key),
+        ("Owner", job.owner),
+        ("Tenant", job.tenant),
+        ("Tags", ", ".join(job.tags) or None),
+        ("Parent", None if job.parent_id is None else str(job.parent_id)),
+        ("Flow", None if job.flow_id is None else str(job.flow_id)),
+    ]
+    progress = detail.progress
+    if progress is not None:
+        shown.append(("Progress", f"{progress.fraction:.0%} {progress.message}".rstrip()))
+    return [(name, value) for name, value in shown if value is not None]
+
+
+def _write_attempts(attempts: Sequence[Attempt], now: datetime) -> None:
+    write_table(
+        [
+            Column("NO", right=True),
+            Column("OUTCOME"),
+            Column("STARTED"),
+            Column("TOOK"),
+            Column("ERROR", flexible=True),
+        ],
+        [
+            [
+                f"{attempt.generation}.{attempt.number}",
+                attempt.outcome.value,
+                _moment(attempt.started_at, now),
+                span(attempt.ended_at - attempt.started_at),
+                summary(attempt.error),
+            ]
+            for attempt in attempts
+        ],
+    )
+
+
+def _write_tracebacks(attempts: Sequence[Attempt]) -> None:
+    """Each traceback once, under the attempts it belongs to."""
+    belonging: dict[str, list[str]] = {}
+    for attempt in attempts:
+        if attempt.error is not None and attempt.error.traceback:
+            name = f"{attempt.generation}.{attempt.number}"
+            belonging.setdefault(attempt.error.traceback, []).append(name)
+    for trace, names in belonging.items():
+        which = "attempt" if len(names) == 1 else "attempts"
+        write_heading(f"Traceback of {which} {', '.join(names)}")
+        write_block(trace)
+
+
+def _moment(moment: datetime, now: datetime) -> str:
+    return f"{absolute(moment)} ({relative(moment, now)})"
+
+
+def _seconds(seconds: float) -> str:
+    return format_duration(timedelta(seconds=seconds))
+
+
+def _value(text: str) -> str:
+    """A JSON text laid out, cut where it is very long."""
+    shown = json.dumps(msgspec.json.decode(text), indent=2, ensure_ascii=False)
+    if len(shown) <= 60:
+        shown = text
+    if len(shown) > LONGEST_VALUE:
+        return f"{shown[:LONGEST_VALUE]}\n... {len(shown):,} characters; --json shows all"
+    return shown

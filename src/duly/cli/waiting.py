@@ -1,0 +1,45 @@
+"""Waiting for jobs to finish, as `duly job wait` and `duly job submit --wait` do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
+from datetime import timedelta
+from time import monotonic
+from uuid import UUID
+
+from duly.app import App
+from duly.cli.failures import FAILURE, SUCCESS, TIMED_OUT
+from duly.errors import UnknownJob
+from duly.model.job import JobRecord, State
+
+
+def finished(app: App, job_ids: Sequence[UUID], timeout: timedelta | None) -> Iterator[JobRecord]:
+    """The jobs as they finish; those that do not within `timeout` are left out.
+
+    UnknownJob when there is no such job, or it vanished meanwhile.
+    """
+    deadline = None if timeout is None else monotonic() + timeout.total_seconds()
+    waiting = {app.client.waiting.enter(job_id): job_id for job_id in dict.fromkeys(job_ids)}
+    try:
+        while waiting:
+            left = None if deadline is None else max(0.0, deadline - monotonic())
+            done, _ = wait(waiting, left, FIRST_COMPLETED)
+            if not done:
+                return
+            for future in done:
+                job_id = waiting.pop(future)
+                record = future.result()
+                if record is None:
+                    raise UnknownJob(job_id)
+                yield record
+    finally:
+        for future, job_id in waiting.items():
+            app.client.waiting.leave(job_id, future)
+
+
+def exit_code(expected: int, jobs: Sequence[JobRecord]) -> int:
+    """0 when all succeeded, 1 when one is dead or cancelled, 124 when one has not finished."""
+    if any(job.state is not State.SUCCEEDED for job in jobs):
+        return FAILURE
+    return SUCCESS if len(jobs) == expected else TIMED_OUT

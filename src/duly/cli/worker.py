@@ -1,0 +1,174 @@
+"""`duly worker` and `duly up`: processes that run jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from duly import __version__
+from duly.cli.loading import load_app
+from duly.policy import options
+from duly.policy.duration import parse as parse_duration
+from duly.runtime.janitor import Janitor
+from duly.runtime.logs import configure_logs
+from duly.runtime.reload import changed_files
+from duly.runtime.settings import WorkerSettings
+from duly.runtime.supervisor import Supervisor
+
+LOG_LEVELS = ["debug", "info", "warning", "error"]
+
+
+def _worker_options(command: Any) -> Any:
+    """The options that both commands take."""
+    for option in reversed(
+        [
+            click.argument("target", metavar="MODULE:APP"),
+            click.option(
+                "--processes",
+                type=click.IntRange(1, 256),
+                default=_cores,
+                show_default="one for each core",
+                help="How many worker processes.",
+            ),
+            click.option(
+                "--concurrency",
+                type=click.IntRange(1, 1000),
+                default=10,
+                show_default=True,
+                help="How many jobs each process runs at a time.",
+            ),
+            click.option(
+                "--queues",
+                default="",
+                metavar="A,B",
+                help="The queues to serve; all of them by default.",
+            ),
+            click.option(
+                "--lease",
+                metavar="DURATION",
+                help="How soon others take over from a machine that is gone.",
+            ),
+            click.option(
+                "--grace",
+                metavar="DURATION",
+                help="How long jobs may go on after SIGTERM or Ctrl-C.",
+            ),
+            click.option(
+                "--fair-share",
+                type=click.FloatRange(0, 1),
+                help="The share of claims for the longest-waiting jobs; 0 for strict priorities.",
+            ),
+            click.option(
+                "--max-jobs",
+                type=click.IntRange(1),
+                metavar="N",
+                help="Replace a process after it has run this many jobs.",
+            ),
+            click.option(
+                "--max-memory",
+                type=click.IntRange(1),
+                metavar="MEGABYTES",
+                help="Replace a process that holds more memory than this.",
+            ),
+            click.option(
+                "--reload",
+                is_flag=True,
+                help="Start anew when a Python file below this folder changes.",
+            ),
+            click.option(
+                "--log-level",
+                type=click.Choice(LOG_LEVELS),
+                default="info",
+                show_default=True,
+                help="What to log to stderr.",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+@click.command()
+@_worker_options
+def worker(**given: Any) -> None:
+    """Run jobs of the tasks that MODULE:APP registers.
+
+    SIGTERM or Ctrl-C: no more jobs are started, running ones may finish within the grace period,
+    the rest is given back without a charge. The second time: at once.
+    """
+    _run(**given)
+
+
+@click.command()
+@_worker_options
+def up(**given: Any) -> None:
+    """Run everything that MODULE:APP needs in one process tree."""
+    _run(**given)
+
+
+def _run(
+    target: str,
+    processes: int,
+    concurrency: int,
+    queues: str,
+    lease: str | None,
+    grace: str | None,
+    fair_share: float | None,
+    max_jobs: int | None,
+    max_memory: int | None,
+    reload: bool,
+    log_level: str,
+) -> None:
+    configure_logs(logging.getLevelNamesMapping()[log_level.upper()])
+    app = load_app(target)
+    config = app.config
+    settings = WorkerSettings(
+        queues=tuple(options.queue(name.strip()) for name in queues.split(",") if name.strip()),
+        concurrency=concurrency,
+        lease=config.lease if lease is None else _seconds(lease, "--lease"),
+        grace=config.grace if grace is None else _seconds(grace, "--grace"),
+        fair_share=config.fair_share if fair_share is None else fair_share,
+        payload_limit=config.payload_limit,
+        max_jobs=max_jobs,
+        max_memory=None if max_memory is None else max_memory * 1_000_000,
+    )
+    app.publish()
+    changed = asyncio.run(_supervise(app, target, settings, processes, reload))
+    app.close()
+    if changed:
+        click.echo(f"{changed} changed: starting anew", err=True)
+        os.execv(sys.executable, [sys.executable, "-m", "duly", *sys.argv[1:]])
+
+
+def _seconds(text: str, option: str) -> float:
+    value: float | str = float(text) if text.replace(".", "", 1).isdigit() else text
+    return parse_duration(value, option).total_seconds()
+
+
+async def _supervise(
+    app: Any, target: str, settings: WorkerSettings, processes: int, reload: bool
+) -> str | None:
+    """Supervise until stopped; answers the file whose change was the reason, if one was."""
+    supervisor = Supervisor(
+        target, app.store, app.registry, settings, processes, __version__, Janitor(app.store)
+    )
+    if not reload:
+        await supervisor.run()
+        return None
+    watching = asyncio.create_task(changed_files(Path.cwd()))
+    watching.add_done_callback(lambda _: supervisor.stop())
+    await supervisor.run()
+    if watching.done():
+        return watching.result()
+    watching.cancel()
+    return None

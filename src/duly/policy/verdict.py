@@ -1,0 +1,66 @@
+"""From the way an attempt ended to where its job goes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from duly.model.attempt import Failure, Outcome
+from duly.model.job import JobRecord, State
+from duly.model.settlement import Settlement
+
+REASON_EXHAUSTED = "attempts exhausted"
+REASON_GAVE_UP = "not worth another attempt"
+REASON_CRASHED = "crashed"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """How an attempt ended, as the one who ran it saw it.
+
+    `delay` is the pause before the next attempt of a failed or snoozed one; `final` says that
+    none shall follow.
+    """
+
+    outcome: Outcome
+    result: str | None = None
+    error: Failure | None = None
+    delay: float = 0.0
+    final: bool = False
+    reason: str | None = None
+
+
+def settlement(job: JobRecord, verdict: Verdict) -> Settlement:
+    """Where the job goes: on success to the archive, on failure to another attempt or death."""
+    state, reason = _destination(job, verdict)
+    return Settlement(
+        job_id=job.id,
+        token=job.token,
+        outcome=verdict.outcome,
+        state=state,
+        delay=timedelta(seconds=verdict.delay),
+        result=verdict.result,
+        reason=reason,
+        error=verdict.error,
+        crashed_alone=verdict.outcome is Outcome.CRASHED,
+    )
+
+
+def _destination(job: JobRecord, verdict: Verdict) -> tuple[State, str | None]:
+    match verdict.outcome:
+        case Outcome.SUCCEEDED:
+            return State.SUCCEEDED, None
+        case Outcome.CANCELLED:
+            return State.CANCELLED, verdict.reason
+        case Outcome.RELEASED | Outcome.SNOOZED:
+            return State.PENDING, None
+        case Outcome.CRASHED:
+            # The job ran alone: the crash is its own.
+            exhausted = job.crashes + 1 >= job.max_crashes
+            return (State.DEAD, REASON_CRASHED) if exhausted else (State.PENDING, None)
+        case _:
+            if verdict.final:
+                return State.DEAD, verdict.reason or REASON_GAVE_UP
+            if job.attempt >= job.max_attempts:
+                return State.DEAD, REASON_EXHAUSTED
+            return State.PENDING, None

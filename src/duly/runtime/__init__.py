@@ -1,0 +1,1 @@
+"""Long-lived roles over the store: worker, supervisor, watchdog, janitor."""

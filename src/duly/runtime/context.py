@@ -1,0 +1,73 @@
+"""What a task can learn and say about its own job while it runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+from uuid import UUID
+
+from duly.errors import InvalidOption, NotInTask
+from duly.model.job import JobRecord
+
+Report = Callable[[JobRecord, float, str], None]
+
+
+class JobContext:
+    """The running job. One object an attempt; safe to use from any thread of it."""
+
+    def __init__(self, job: JobRecord, report: Report | None = None) -> None:
+        self.job = job
+        self.connection: Any = None
+        """In a transactional task: the connection whose writes commit with the job."""
+        self._report = report
+        self._cancelled = threading.Event()
+
+    @property
+    def id(self) -> UUID:
+        """The job's id."""
+        return self.job.id
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self.job.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same in every attempt of the job: hand it to services that take such keys."""
+        return str(self.job.id)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody asked to cancel the job, or the worker has to stop."""
+        return self._cancelled.is_set()
+
+    def wait_cancelled(self, timeout: float) -> bool:
+        """Sleep for up to `timeout` seconds; true at once when the job is cancelled."""
+        return self._cancelled.wait(timeout)
+
+    def cancel(self) -> None:
+        """Tell the task that it should stop."""
+        self._cancelled.set()
+
+    def progress(self, fraction: float, message: str = "") -> None:
+        """Say how far the job is, from 0 to 1; it can be read while the job runs."""
+        if not 0 <= fraction <= 1:
+            raise InvalidOption("progress", f"must be from 0 to 1, such as 0.4; got {fraction!r}")
+        if self._report is not None:
+            self._report(self.job, float(fraction), message)
+
+
+running: ContextVar[JobContext | None] = ContextVar("duly_running_job", default=None)
+
+
+def current() -> JobContext:
+    """The job that this code runs for; NotInTask outside of one."""
+    context = running.get()
+    if context is None:
+        raise NotInTask(
+            "duly.current() is for code that a worker runs as a task; here no job is running"
+        )
+    return context

@@ -1,0 +1,67 @@
+"""One way to be long-lived: tick, sleep until the next tick or a wake-up, stop when told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+from duly.errors import StoreError
+
+SHORTEST_PAUSE = 0.1
+LONGEST_PAUSE = 2.0
+
+logger = logging.getLogger("duly.runtime")
+
+
+class Loop:
+    """Calls `tick` again and again; it answers after how many seconds it wants to be next.
+
+    When the store cannot be reached the loop goes on, with growing pauses.
+    """
+
+    def __init__(self, name: str, tick: Callable[[], Awaitable[float]]) -> None:
+        self.name = name
+        self._tick = tick
+        self._woken = asyncio.Event()
+        self._stopping = False
+        self._failures = 0
+
+    def wake(self) -> None:
+        """Tick at once. Call it on the loop's own thread."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """End after the current tick."""
+        self._stopping = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Tick until stopped."""
+        while not self._stopping:
+            pause = await self._tick_once()
+            if self._stopping:
+                return
+            if pause > 0 and not self._woken.is_set():
+                try:
+                    await asyncio.wait_for(self._woken.wait(), pause)
+                except TimeoutError:
+                    continue
+            elif pause <= 0:
+                await asyncio.sleep(0)
+            self._woken.clear()
+
+    async def _tick_once(self) -> float:
+        try:
+            pause = await self._tick()
+        except StoreError as error:
+            self._failures += 1
+            if self._failures == 1:
+                logger.warning("%s: %s; trying again", self.name, error)
+            longest = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2 ** min(self._failures, 10))
+            return random.uniform(longest / 2, longest)
+        if self._failures:
+            logger.info("%s: the store is back after %d failures", self.name, self._failures)
+            self._failures = 0
+        return pause

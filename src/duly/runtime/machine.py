@@ -1,0 +1,82 @@
+"""Who this process is, so that another on the same machine can tell whether it still lives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from duly.model.worker import Worker
+
+
+def machine_identity() -> str:
+    """The kernel's boot and the pid namespace: equal only where process ids mean the same."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return f"unknown/{uuid4()}"
+
+
+def process_started(pid: int) -> int:
+    """When the process started, in the kernel's ticks since boot; 0 if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    # The name in parentheses may hold anything; the fields after it are counted.
+    return int(text.rpartition(")")[2].split()[19])
+
+
+def processor_time(pid: int) -> int:
+    """Ticks of processor time that the process has used; -1 if there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return -1
+    return int(fields[11]) + int(fields[12])
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that the process holds; 0 if there is none."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def is_dead(worker: Worker, machine: str) -> bool:
+    """Whether the worker's process is certainly gone: it ran here, and it does not any more."""
+    return worker.machine == machine and process_started(worker.pid) != worker.process_started
+
+
+def describe(
+    worker_id: UUID, pid: int, queues: tuple[str, ...], tasks: tuple[str, ...], version: str
+) -> Worker:
+    """The record of the worker that runs in process `pid` of this machine."""
+    return Worker(
+        id=worker_id,
+        name=f"{socket.gethostname()}:{pid}",
+        machine=machine_identity(),
+        pid=pid,
+        process_started=process_started(pid),
+        queues=queues,
+        tasks=tasks,
+        version=version,
+    )
+
+
+def cause_of_death(returncode: int) -> str:
+    """What an exit status tells, in words."""
+    if returncode >= 0:
+        return f"the process exited with code {returncode}"
+    number = -returncode
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    hint = ", likely out of memory" if name == "SIGKILL" else ""
+    return f"the process was killed by {name}{hint}"

@@ -1,0 +1,31 @@
+"""Noticing that the code has changed, for development."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+LOOK_EVERY = 0.5
+PASSED_OVER = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__"})
+
+
+async def changed_files(folder: Path) -> str:
+    """Wait until a Python file below the folder changes, appears or vanishes; answers which."""
+    before = await asyncio.to_thread(_times, folder)
+    while True:
+        await asyncio.sleep(LOOK_EVERY)
+        after = await asyncio.to_thread(_times, folder)
+        if after != before:
+            changed = {path for path, _ in before.items() ^ after.items()}
+            return str(min(changed).relative_to(folder))
+
+
+def _times(folder: Path) -> dict[Path, int]:
+    found = {}
+    for path in folder.rglob("*.py"):
+        if PASSED_OVER.isdisjoint(path.relative_to(folder).parts):
+            try:
+                found[path] = path.stat().st_mtime_ns
+            except FileNotFoundError:
+                continue
+    return found

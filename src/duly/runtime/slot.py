@@ -1,0 +1,74 @@
+"""A job under way in a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from duly.model.attempt import Outcome
+from duly.model.job import JobRecord
+from duly.policy.verdict import Verdict
+from duly.registry.task import TaskDefinition
+from duly.runtime.attempt import raised, timed_out
+from duly.runtime.context import JobContext
+from duly.runtime.threads import Errand
+
+REASON_STOPPED = "cancelled on request while it ran"
+REASON_KILLED = "cancelled on request by force"
+
+
+class Slot:
+    """One job, how it is run, and why it is being stopped if it is."""
+
+    __slots__ = (
+        "closed",
+        "context",
+        "definition",
+        "errand",
+        "job",
+        "kill",
+        "overdue",
+        "releasing",
+        "stopping",
+        "task",
+        "timers",
+    )
+
+    def __init__(self, job: JobRecord, definition: TaskDefinition, context: JobContext) -> None:
+        self.job = job
+        self.definition = definition
+        self.context = context
+        self.task: asyncio.Task[None] | None = None
+        self.errand: Errand | None = None
+        self.kill: Callable[[], None] | None = None
+        self.timers: list[asyncio.TimerHandle] = []
+        self.overdue = False
+        self.stopping = False
+        self.releasing = False
+        self.closed = False
+        """Nobody waits for its outcome any more."""
+
+    def interrupt(self) -> None:
+        """Make the code stop: by force, by CancelledError, or by asking."""
+        self.context.cancel()
+        if self.kill is not None:
+            self.kill()
+        elif self.task is not None:
+            self.task.cancel()
+
+    def close(self) -> None:
+        """No more timers, and no more interest in the outcome."""
+        self.closed = True
+        for timer in self.timers:
+            timer.cancel()
+
+    def verdict_when_stopped(self, error: BaseException) -> Verdict:
+        """What it means that the code ended because it was stopped."""
+        if self.releasing:
+            return Verdict(Outcome.RELEASED)
+        if self.stopping:
+            by_force = self.kill is not None
+            return Verdict(Outcome.CANCELLED, reason=REASON_KILLED if by_force else REASON_STOPPED)
+        if self.overdue:
+            return timed_out(self.definition, self.job, self.job.timeout or 0.0)
+        return raised(self.definition, self.job, error)

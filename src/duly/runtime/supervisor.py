@@ -1,0 +1,255 @@
+"""The supervisor: starts worker processes, keeps their leases, notices their deaths."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from datetime import timedelta
+from uuid import UUID
+
+from duly.errors import StoreError
+from duly.model.identifiers import new_id
+from duly.registry.task import Registry
+from duly.runtime.frames import framed, read_frame
+from duly.runtime.janitor import Janitor
+from duly.runtime.keeper import LeaseKeeper
+from duly.runtime.lease import clock
+from duly.runtime.loop import Loop
+from duly.runtime.machine import cause_of_death, describe, processor_time
+from duly.runtime.messages import Drain, Lost, Orders, Pulse, Renewed
+from duly.runtime.settings import WorkerSettings
+from duly.runtime.watchdog import Watchdog
+from duly.store.protocol import Store
+
+HEALTH_CHECK = 1.0
+DEADLINE_MARGIN = 5.0
+SHORT_LIFE = 5.0
+LONGEST_RESTART_PAUSE = 10.0
+
+logger = logging.getLogger("duly.supervisor")
+
+
+class _Child:
+    """One worker process."""
+
+    def __init__(
+        self,
+        worker: UUID,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.worker = worker
+        self.process = process
+        self.reader = reader
+        self.writer = writer
+        self.started_at = clock.monotonic()
+        self.seen_at = self.started_at
+        self.processor_time = -1
+        self.deadline: float | None = None
+        self.killed_for: str | None = None
+
+    def tell(self, message: object) -> None:
+        """Send a message; a process that is gone is noticed elsewhere."""
+        if not self.writer.is_closing():
+            self.writer.write(framed(message))
+
+    def kill(self, cause: str) -> None:
+        """End the process now."""
+        if self.process.returncode is None and self.killed_for is None:
+            logger.error("worker process %d is killed: %s", self.process.pid, cause)
+            self.killed_for = cause
+            self.process.kill()
+
+
+class Supervisor:
+    """Runs `processes` worker processes of the app that `target` names."""
+
+    def __init__(
+        self,
+        target: str,
+        store: Store,
+        registry: Registry,
+        settings: WorkerSettings,
+        processes: int,
+        version: str,
+        janitor: Janitor,
+    ) -> None:
+        self._target = target
+        self._store = store
+        self._registry = registry
+        self._settings = settings
+        self._processes = processes
+        self._version = version
+        self._children: dict[UUID, _Child] = {}
+        self._keeper = LeaseKeeper(store, settings.lease)
+        self._watchdog = Watchdog(store, settings.lease)
+        self._janitor = janitor
+        self._stopping = asyncio.Event()
+        self._early_deaths = 0
+
+    async def run(self) -> None:
+        """Supervise until told to stop and every worker has ended."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        loops = [
+            Loop("heartbeat", self._keeper.tick),
+            Loop("watchdog", self._watchdog.tick),
+            Loop("health", self._check_health),
+            Loop("janitor", self._janitor.tick),
+        ]
+        roles = [loop.create_task(each.run()) for each in loops]
+        posts = [loop.create_task(self._hold_post()) for _ in range(self._processes)]
+        try:
+            await asyncio.gather(*posts)
+        finally:
+            for role in roles:
+                role.cancel()
+            await asyncio.gather(*roles, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Drain every worker; asked for again: at once."""
+        grace = 0.0 if self._stopping.is_set() else self._settings.grace
+        logger.info("stopping: %d workers, %g s of grace", len(self._children), grace)
+        self._stopping.set()
+        for child in self._children.values():
+            child.tell(Drain(grace))
+
+    def restart(self) -> None:
+        """Drain every worker and put new ones in their place."""
+        for child in self._children.values():
+            child.tell(Drain(self._settings.grace))
+
+    async def _hold_post(self) -> None:
+        """Keep one worker process running until told to stop."""
+        while not self._stopping.is_set():
+            child = await self._start()
+            if child is None:
+                continue
+            await self._attend(child)
+            await self._bury(child)
+            await self._pause_after(child)
+
+    async def _start(self) -> _Child | None:
+        worker = new_id()
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "duly.runtime.child",
+                str(theirs.fileno()),
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                stdin=asyncio.subprocess.DEVNULL,
+            )
+        finally:
+            theirs.close()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        child = _Child(worker, process, reader, writer)
+        if not await self._register(child):
+            process.kill()
+            await process.wait()
+            return None
+        self._children[worker] = child
+        self._keeper.add(
+            worker,
+            renewed=lambda sent_at: child.tell(Renewed(sent_at)),
+            lost=lambda: child.tell(Lost()),
+        )
+        child.tell(Orders(self._target, worker, self._settings, logger.getEffectiveLevel()))
+        if self._stopping.is_set():
+            child.tell(Drain(0.0))
+        return child
+
+    async def _register(self, child: _Child) -> bool:
+        """Make the worker known to the store; False when told to stop before that worked."""
+        record = describe(
+            child.worker,
+            child.process.pid,
+            self._settings.queues,
+            tuple(sorted(definition.name for definition in self._registry)),
+            self._version,
+        )
+        lease = timedelta(seconds=self._settings.lease)
+        while not self._stopping.is_set():
+            try:
+                await self._store.arun(self._store.register_worker(record, lease))
+            except StoreError as error:
+                logger.warning("the worker cannot be registered yet: %s", error)
+                await self._rest(1.0)
+            else:
+                return True
+        return False
+
+    async def _attend(self, child: _Child) -> None:
+        """Listen to the worker until its process has ended."""
+        while True:
+            message = await read_frame(child.reader, Pulse)
+            if message is None:
+                break
+            child.seen_at = clock.monotonic()
+            child.deadline = message.deadline
+        await child.process.wait()
+        child.writer.close()
+
+    async def _bury(self, child: _Child) -> None:
+        """Take back what the worker had, at once: its process is known to be gone."""
+        self._keeper.remove(child.worker)
+        del self._children[child.worker]
+        code = child.process.returncode or 0
+        cause = child.killed_for or cause_of_death(code)
+        if code != 0:
+            logger.error("worker process %d ended: %s", child.process.pid, cause)
+        tries = 0
+        while True:
+            try:
+                taken = await self._store.arun(
+                    self._store.reap([child.worker], cause, expired_only=False)
+                )
+            except StoreError as error:
+                tries += 1
+                if self._stopping.is_set() and tries > 5:
+                    logger.error("left to other nodes: the jobs of %s: %s", child.worker, error)
+                    return
+                await asyncio.sleep(0.5)
+                continue
+            break
+        if taken:
+            logger.warning("took back %d jobs of worker process %d", len(taken), child.process.pid)
+
+    async def _pause_after(self, child: _Child) -> None:
+        """Do not start processes as fast as they die."""
+        if clock.monotonic() - child.started_at > SHORT_LIFE or child.process.returncode == 0:
+            self._early_deaths = 0
+            return
+        self._early_deaths += 1
+        await self._rest(min(LONGEST_RESTART_PAUSE, 0.1 * 2 ** min(self._early_deaths, 10)))
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def _check_health(self) -> float:
+        """Kill workers that are stopped or wedged, or whose jobs outrun their hard limits.
+
+        A worker whose event loop does not turn but which uses the processor is alive: a task
+        holds the interpreter's lock.
+        """
+        now = clock.monotonic()
+        for child in list(self._children.values()):
+            used = processor_time(child.process.pid)
+            if used != child.processor_time:
+                child.processor_time = used
+                child.seen_at = max(child.seen_at, now)
+            if now - child.seen_at > self._settings.lease:
+                child.kill(f"it did not respond for {self._settings.lease:g} s")
+            elif child.deadline is not None and now > child.deadline + DEADLINE_MARGIN:
+                child.kill("a job did not stop at its hard time limit")
+        return HEALTH_CHECK

@@ -1,0 +1,93 @@
+"""Threads for blocking tasks, with a way to raise in one that runs for too long."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from queue import SimpleQueue
+
+from duly.control import TimeLimitExceeded
+
+
+class Errand:
+    """One call in one thread."""
+
+    __slots__ = ("_lock", "_thread", "run")
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.run = run
+        self._lock = threading.Lock()
+        self._thread: int | None = None
+
+    def interrupt(self) -> bool:
+        """Raise TimeLimitExceeded in the call; False when it is not under way."""
+        with self._lock:
+            if self._thread is None:
+                return False
+            _raise_in(self._thread, TimeLimitExceeded)
+            return True
+
+    def perform(self) -> None:
+        """Make the call. An interruption that comes too late is dropped."""
+        with self._lock:
+            self._thread = threading.get_ident()
+        try:
+            copy_context().run(self.run)
+        finally:
+            with self._lock:
+                _raise_in(self._thread, None)
+                self._thread = None
+
+
+class Crew:
+    """Threads that take errands; they are made when needed, up to `size`."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._errands: SimpleQueue[Errand | None] = SimpleQueue()
+        self._threads = 0
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    def send(self, errand: Errand) -> None:
+        """Have the errand done by the next free thread."""
+        with self._lock:
+            if self._idle == 0 and self._threads < self._size:
+                self._start()
+            else:
+                self._idle = max(0, self._idle - 1)
+        self._errands.put(errand)
+
+    def replace_lost(self) -> None:
+        """Count one thread less: it does not come back."""
+        with self._lock:
+            self._threads -= 1
+
+    def close(self) -> None:
+        """Let idle threads end."""
+        for _ in range(self._threads):
+            self._errands.put(None)
+
+    def _start(self) -> None:
+        self._threads += 1
+        threading.Thread(target=self._work, name="duly-task", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            errand = self._errands.get()
+            if errand is None:
+                return
+            # It may arrive between the end of the call and the end of its errand.
+            with suppress(TimeLimitExceeded):
+                errand.perform()
+            with self._lock:
+                self._idle += 1
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), None if error is None else ctypes.py_object(error)
+    )
