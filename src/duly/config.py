@@ -11,15 +11,21 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from duly.errors import ConfigurationError, InvalidInput
 from duly.policy.duration import parse as parse_duration
+from duly.policy.retention import KEPT, Keep, RetentionPolicy
 
 _POSTGRESQL = ("postgresql://", "postgres://")
 _SCHEMA_NAME = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,39}")
 _SIZE_UNITS = {"": 1, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3, "KB": 10**3, "MB": 10**6}
+
+
+KEEP_AGES = ("keep_succeeded", "keep_cancelled", "keep_dead")
+KEEP_COUNTS = ("keep_most_succeeded", "keep_most_cancelled", "keep_most_dead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,50 @@ class Config:
     fair_share: float = 0.05
     """The share of claims that goes to the longest-waiting jobs of any priority; 0 is strict."""
 
+    keep_succeeded: float = 7 * 86400.0
+    """Seconds (or text such as "7d") that succeeded jobs are kept."""
+
+    keep_cancelled: float = 7 * 86400.0
+    """Seconds that cancelled jobs are kept."""
+
+    keep_dead: float = 90 * 86400.0
+    """Seconds that dead jobs are kept."""
+
+    keep_most_succeeded: int | None = None
+    """The most succeeded jobs that are kept, the latest ones; no limit by default."""
+
+    keep_most_cancelled: int | None = None
+    """The most cancelled jobs that are kept; no limit by default."""
+
+    keep_most_dead: int | None = None
+    """The most dead jobs that are kept; no limit by default."""
+
+    queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """For single queues: other values of the keep_... settings, as [queues.NAME] in a file."""
+
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def retention(self) -> RetentionPolicy:
+        """How long finished jobs are kept, in every queue."""
+        default = {
+            state: Keep(
+                timedelta(seconds=getattr(self, f"keep_{state}")),
+                getattr(self, f"keep_most_{state}"),
+            )
+            for state in KEPT
+        }
+        special = {}
+        for queue, settings in self.queues.items():
+            special[queue] = {
+                state: Keep(
+                    timedelta(
+                        seconds=settings.get(f"keep_{state}", getattr(self, f"keep_{state}"))
+                    ),
+                    settings.get(f"keep_most_{state}", getattr(self, f"keep_most_{state}")),
+                )
+                for state in KEPT
+            }
+        return RetentionPolicy(default, special)
 
 
 def load(
@@ -111,8 +160,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _checked(name: str, value: Any, origin: str) -> Any:
     where = f"{origin}: setting {name}"
-    if name in ("lease", "grace"):
+    if name in ("lease", "grace") or name in KEEP_AGES:
         return _seconds(value, where)
+    if name in KEEP_COUNTS:
+        return _size(value, where)
+    if name == "queues":
+        return _queues(value, origin)
     if name == "fair_share":
         return _share(value, where)
     if name == "pool_size":
@@ -183,3 +236,18 @@ def _share(value: Any, where: str) -> float:
             f"{where} must be a number from 0 to 1, such as 0.05; got {value!r}"
         )
     return share
+
+
+def _queues(value: Any, origin: str) -> dict[str, dict[str, Any]]:
+    """The settings of single queues."""
+    if not isinstance(value, dict):
+        raise ConfigurationError(
+            f"{origin}: queues must be tables, such as [queues.mail] with keep_succeeded = '1d'"
+        )
+    checked: dict[str, dict[str, Any]] = {}
+    for queue, settings in value.items():
+        if not isinstance(settings, dict) or not set(settings) <= {*KEEP_AGES, *KEEP_COUNTS}:
+            known = ", ".join([*KEEP_AGES, *KEEP_COUNTS])
+            raise ConfigurationError(f"{origin}: [queues.{queue}] may hold {known}")
+        checked[queue] = {name: _checked(name, each, origin) for name, each in settings.items()}
+    return checked

@@ -104,8 +104,8 @@ def test_by_creation(scene: Scene) -> None:
     start = jobs[1].created_at
     assert _find(scene, created_from=start) == [job.id for job in jobs[:0:-1]]
     assert _find(scene, created_before=start) == [jobs[0].id]
-    between = {"created_from": start, "created_before": start + timedelta(seconds=2)}
-    assert _find(scene, **between) == [jobs[2].id, jobs[1].id]
+    end = start + timedelta(seconds=2)
+    assert _find(scene, created_from=start, created_before=end) == [jobs[2].id, jobs[1].id]
 
 
 def test_counts(scene: Scene) -> None:

@@ -17,10 +17,15 @@ from tests.support.stores import LEASE, Scene, worker
 def test_a_registered_worker_is_known(scene: Scene) -> None:
     given = worker(name="a", machine="m", pid=4_000_000, process_started=2**40, version="1.2.3")
     scene.store.run(scene.store.register_worker(given, LEASE, scene.now))
-    (known,) = scene.store.run(scene.store.workers())
-    for name in set(given.__struct_fields__) - {"started_at", "lease_until"}:
+    started = scene.now
+    scene.advance(20.5)
+    (known,) = scene.store.run(scene.store.workers(scene.now))
+    for name in set(given.__struct_fields__) - {"started_at", "lease_left"}:
         assert getattr(known, name) == getattr(given, name), name
-    assert (known.started_at, known.lease_until) == (scene.now, scene.now + LEASE)
+    assert (known.started_at, known.lease_left) == (started, 39.5)
+    scene.advance(40)
+    (known,) = scene.store.run(scene.store.workers(scene.now))
+    assert known.lease_left == -0.5
 
 
 def test_registering_again_starts_the_lease_again(scene: Scene) -> None:
@@ -28,8 +33,8 @@ def test_registering_again_starts_the_lease_again(scene: Scene) -> None:
     scene.store.run(scene.store.register_worker(given, LEASE, scene.now))
     scene.advance(10)
     scene.store.run(scene.store.register_worker(given, LEASE, scene.now))
-    (known,) = scene.store.run(scene.store.workers())
-    assert known.lease_until == scene.now + LEASE
+    (known,) = scene.store.run(scene.store.workers(scene.now))
+    assert known.lease_left == LEASE.total_seconds()
 
 
 def test_renew_extends_and_answers_whose(scene: Scene) -> None:

@@ -32,10 +32,15 @@ def test_committed_together(scene: Scene) -> None:
 
 def test_rolled_back_together(scene: Scene) -> None:
     job = draft(key="k")
-    with pytest.raises(_Undone), scene.store.transaction() as connection:
-        connection.execute("CREATE TABLE orders (number integer)")
-        scene.store.carry(connection).run(scene.store.enqueue([job], scene.now))
-        raise _Undone
+
+    def act() -> None:
+        with scene.store.transaction() as connection:
+            connection.execute("CREATE TABLE orders (number integer)")
+            scene.store.carry(connection).run(scene.store.enqueue([job], scene.now))
+            raise _Undone
+
+    with pytest.raises(_Undone):
+        act()
     assert scene.store.run(scene.store.get([job.id])) == [None]
     assert scene.enqueue(draft(key="k", key_policy=KeyPolicy.REJECT))[0].created
     with scene.store.transaction() as connection:

@@ -32,7 +32,7 @@ import attrs
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duly.errors import ConfigurationError, InvalidArguments, InvalidInput, InvalidPayload
@@ -633,6 +633,7 @@ orders = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(orders)
 def test_any_order_arrives_or_is_refused(order: Order) -> None:
     codec = codec_for(Order)
@@ -650,6 +651,7 @@ def test_any_order_arrives_or_is_refused(order: Order) -> None:
     assert arrived.at.astimezone(UTC) == instant
 
 
+@settings(deadline=None)
 @given(st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
     | st.datetimes() | st.decimals() | st.uuids(),

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duly.errors import InvalidOption
@@ -85,11 +85,13 @@ def test_format_is_short(value: timedelta, text: str) -> None:
     assert duration.format(value) == text
 
 
+@settings(deadline=None)
 @given(st.timedeltas(-duration.LONGEST, duration.LONGEST))
 def test_formatted_text_is_read_as_the_same(value: timedelta) -> None:
     assert duration.parse(duration.format(value), "delay", negative=True) == value
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:

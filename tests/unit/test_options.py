@@ -9,7 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duly.errors import InvalidOption
@@ -147,6 +147,7 @@ def test_the_error_names_the_option_as_the_user_gave_it() -> None:
     assert str(caught.value).startswith("start_at: ")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=600))
 def test_names_and_keys_are_taken_as_they_are_or_refused(text: str) -> None:
     for check in (options.queue, options.task, options.key, options.owner, options.tenant):

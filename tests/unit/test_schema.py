@@ -190,7 +190,7 @@ def decodes(value: object, codec: ArgumentCodec) -> bool:
 
 
 @pytest.mark.parametrize("annotation", TYPES, ids=str)
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_it_agrees_with_the_decoder(annotation: Any, data: st.DataObject) -> None:
     codec = codec_for(annotation)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duly.errors import InvalidPayload, PayloadTooLarge
@@ -231,6 +231,7 @@ def test_encode_takes_what_msgspec_encodes() -> None:
     assert strict_json.encode(nested(MAX_DEPTH)) == b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
 
 
+@settings(deadline=None)
 @given(json_values)
 def test_what_passes_comes_back_as_it_went_in(value: object) -> None:
     strict_json.check(value)
@@ -239,6 +240,7 @@ def test_what_passes_comes_back_as_it_went_in(value: object) -> None:
     assert msgspec.json.decode(data) == value
 
 
+@settings(deadline=None)
 @given(st.recursive(st.none() | st.floats() | st.integers() | st.text(), st.lists, max_leaves=8))
 def test_check_and_encode_agree(value: object) -> None:
     """Whatever `check` lets pass encodes, and decodes under the same rules; nothing else does."""
@@ -256,6 +258,7 @@ def refused_path(function: Callable[[object], object], value: object) -> str | N
     return None
 
 
+@settings(deadline=None)
 @given(st.binary() | st.text().map(lambda text: text.encode(errors="surrogatepass")))
 def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
     try:

@@ -243,7 +243,7 @@ def _write_groups(session: Session, groups: Sequence[DeadGroup]) -> None:
                 f"{group.jobs:,}",
                 group.fingerprint or "-",
                 group.task,
-                relative(group.last_died_at, now),
+                relative(group.last_died_at, now, units=1),
                 summary(group.example.error) or group.example.reason or "",
             ]
             for group in groups

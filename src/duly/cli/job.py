@@ -189,7 +189,8 @@ def wait(session: Session, job_ids: tuple[str, ...], timeout: str | None) -> Non
 def cancel(session: Session, job_ids: tuple[str, ...], reason: str | None) -> None:
     """Cancel jobs.
 
-    Those that have not started are cancelled at once, those that run are asked to stop. Exits with 1 when one had finished already.
+    Those that have not started are cancelled at once, those that run are asked to stop.
+    Exits with 1 when one had finished already.
     """
     known = [session.identify(each) for each in job_ids]
     answers = session.jobs.cancel(known, reason)
@@ -202,7 +203,8 @@ def cancel(session: Session, job_ids: tuple[str, ...], reason: str | None) -> No
 def retry(session: Session, job_ids: tuple[str, ...]) -> None:
     """Run dead, scheduled or retrying jobs now.
 
-    Dead ones are replayed with fresh attempts, the others need not wait any longer. Exits with 1 when that was not possible for one of them.
+    Dead ones are replayed with fresh attempts, the others need not wait any longer.
+    Exits with 1 when that was not possible for one of them.
     """
     known = [session.identify(each) for each in job_ids]
     _report(session, known, session.jobs.retry(known), RETRIED_AS)

@@ -22,7 +22,9 @@ from duly.policy.duration import format as format_duration
 from duly.service.jobs import JobDetail
 from duly.service.wording import absolute, relative, span
 
+LONGEST_LINE = 60
 LONGEST_VALUE = 4_000
+MOST_LINES = 60
 
 
 def as_json(job: JobRecord) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def write_jobs(jobs: Sequence[JobRecord]) -> None:
             Column("STATUS"),
             Column("TASK", flexible=True),
             Column("QUEUE", flexible=True),
-            Column("ATTEMPT", right=True),
+            Column("TRY", right=True),
             Column("WHEN"),
         ],
         [
@@ -59,7 +61,7 @@ def write_jobs(jobs: Sequence[JobRecord]) -> None:
                 job.task,
                 job.queue,
                 f"{job.attempt}/{job.max_attempts}",
-                relative(job.finished_at or job.started_at or job.run_at, now),
+                relative(job.finished_at or job.started_at or job.run_at, now, units=1),
             ]
             for job in jobs
         ],
@@ -82,7 +84,7 @@ def write_dead(jobs: Sequence[JobRecord]) -> None:
                 str(job.id),
                 job.task,
                 job.queue,
-                relative(job.finished_at or job.created_at, now),
+                relative(job.finished_at or job.created_at, now, units=1),
                 summary(job.error) or job.reason or "",
             ]
             for job in jobs
@@ -159,7 +161,7 @@ def _write_attempts(attempts: Sequence[Attempt], now: datetime) -> None:
         ],
         [
             [
-                f"{attempt.generation}.{attempt.number}",
+                _number(attempt, attempts),
                 attempt.outcome.value,
                 _moment(attempt.started_at, now),
                 span(attempt.ended_at - attempt.started_at),
@@ -175,12 +177,19 @@ def _write_tracebacks(attempts: Sequence[Attempt]) -> None:
     belonging: dict[str, list[str]] = {}
     for attempt in attempts:
         if attempt.error is not None and attempt.error.traceback:
-            name = f"{attempt.generation}.{attempt.number}"
+            name = _number(attempt, attempts)
             belonging.setdefault(attempt.error.traceback, []).append(name)
     for trace, names in belonging.items():
         which = "attempt" if len(names) == 1 else "attempts"
         write_heading(f"Traceback of {which} {', '.join(names)}")
         write_block(trace)
+
+
+def _number(attempt: Attempt, attempts: Sequence[Attempt]) -> str:
+    """The attempt's number; after a replay with its generation in front."""
+    if attempts[-1].generation == 1:
+        return str(attempt.number)
+    return f"{attempt.generation}.{attempt.number}"
 
 
 def _moment(moment: datetime, now: datetime) -> str:
@@ -191,11 +200,12 @@ def _seconds(seconds: float) -> str:
     return format_duration(timedelta(seconds=seconds))
 
 
-def _value(text: str) -> str:
-    """A JSON text laid out, cut where it is very long."""
-    shown = json.dumps(msgspec.json.decode(text), indent=2, ensure_ascii=False)
-    if len(shown) <= 60:
-        shown = text
-    if len(shown) > LONGEST_VALUE:
-        return f"{shown[:LONGEST_VALUE]}\n... {len(shown):,} characters; --json shows all"
-    return shown
+def _value(text: str) -> list[str]:
+    """A JSON text, laid out in lines where it is long, and cut where it is very long."""
+    if len(text) <= LONGEST_LINE:
+        return [text]
+    lines = json.dumps(msgspec.json.decode(text), indent=2, ensure_ascii=False).split("\n")
+    if len(lines) <= MOST_LINES and len(text) <= LONGEST_VALUE:
+        return lines
+    cut = [f"{line[:LONGEST_LINE]}..." if len(line) > LONGEST_LINE else line for line in lines]
+    return [*cut[:MOST_LINES], f"... {len(text):,} characters in all; --json shows them"]

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 GAP = 2
-NARROWEST = 8
+NARROWEST = 6
 PLAIN_PROGRESS_EVERY = 2.0
 
 STYLES = {
@@ -92,16 +93,22 @@ def write_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
         screen.print(_laid_out(line, columns, widths), soft_wrap=True)
 
 
-def write_fields(pairs: Sequence[tuple[str, str]]) -> None:
-    """Print names and values below each other on stdout; values may have several lines."""
+def write_fields(pairs: Sequence[tuple[str, str | Sequence[str]]]) -> None:
+    """Print names and values below each other on stdout; a value is one line or several.
+
+    On a terminal a single line is wrapped between words.
+    """
     from rich.text import Text
 
     screen = _console()
-    width = max(len(name) for name, _ in pairs) + GAP
+    indent = max(len(name) for name, _ in pairs) + GAP
     for name, value in pairs:
-        for number, line in enumerate(inert_block(value).split("\n")):
-            shown = Text((name if number == 0 else "").ljust(width), style="bold")
-            shown.append_text(_styled(line, plain=Text(line, style="not bold")))
+        lines = [inert(line) for line in ([value] if isinstance(value, str) else value)]
+        if isinstance(value, str) and screen.is_terminal:
+            lines = wrap(lines[0], max(screen.width - indent, indent), break_long_words=False)
+        for number, line in enumerate(lines or [""]):
+            label = name if number == 0 else ""
+            shown = Text().append(label.ljust(indent), style="bold").append_text(_styled(line))
             screen.print(shown, soft_wrap=True)
 
 
@@ -157,12 +164,10 @@ def _console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
-def _styled(text: str, plain: Text | None = None) -> Text:
+def _styled(text: str) -> Text:
     from rich.text import Text
 
-    if text in STYLES:
-        return Text(text, style=STYLES[text])
-    return Text(text) if plain is None else plain
+    return Text(text, style=STYLES.get(text, ""))
 
 
 def _fitted(columns: Sequence[Column], widths: Sequence[int], available: int) -> list[int]:
@@ -189,4 +194,5 @@ def _laid_out(line: Sequence[Text], columns: Sequence[Column], widths: Sequence[
         whole.append_text(cell)
         if place < len(columns) - 1:
             whole.append(("" if column.right else missing) + " " * GAP)
+    whole.rstrip()
     return whole

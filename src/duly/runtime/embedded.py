@@ -112,7 +112,7 @@ class EmbeddedWorker:
         self._loop = asyncio.get_running_loop()
         loops = [
             Loop("watchdog", Watchdog(self._store, self._settings.lease).tick),
-            Loop("janitor", Janitor(self._store).tick),
+            Loop("janitor", Janitor(self._store, self._config.retention()).tick),
         ]
         roles = [asyncio.create_task(each.run()) for each in loops]
         try:

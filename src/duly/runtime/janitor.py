@@ -1,24 +1,59 @@
-"""Housekeeping by any node, in small batches: expiry and retention."""
+"""Housekeeping by any node, in small batches: expiry, retention, partitions."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import random
+from datetime import UTC, datetime
 
+from duly.policy.retention import RetentionPolicy, purges
 from duly.store.protocol import Store
 
 PERIOD = 30.0
 BATCH = 1_000
+MOST_BATCHES = 50
+TEND_EVERY = 60
+
+logger = logging.getLogger("duly.janitor")
 
 
 class Janitor:
-    """Cancels jobs that have expired while no worker came for them."""
+    """Cancels jobs that expired while no worker came for them, and forgets old finished ones.
 
-    def __init__(self, store: Store) -> None:
+    Several nodes may do so at once; each takes small bites, and none has to do it.
+    """
+
+    def __init__(self, store: Store, retention: RetentionPolicy) -> None:
         self._store = store
+        self._retention = retention
+        self._rounds = random.randrange(TEND_EVERY)
 
     async def tick(self) -> float:
         """One round; see Loop."""
-        expired = await self._store.arun(self._store.expire(BATCH))
-        if expired == BATCH:
-            return 0.0
+        store = self._store
+        await store.arun(store.expire(BATCH))
+        await store.arun(store.free_keys(BATCH))
+        await self._purge()
+        if self._rounds % TEND_EVERY == 0:
+            oldest = datetime.now(UTC) - self._retention.longest_archived()
+            for name in await asyncio.to_thread(store.tend, oldest):
+                logger.info("partition %s", name)
+        self._rounds += 1
         return PERIOD * random.uniform(0.8, 1.2)
+
+    async def _purge(self) -> None:
+        store = self._store
+        queues = []
+        if self._retention.queues:
+            queues = [queue.name for queue in await store.arun(store.queues())]
+        now = datetime.now(UTC)
+        for purge in purges(self._retention, queues, now, store.drops_whole_days):
+            for _ in range(MOST_BATCHES):
+                gone = await store.arun(store.purge(purge.state, purge.before, BATCH, purge.queue))
+                if purge.most is not None:
+                    gone += await store.arun(
+                        store.purge_surplus(purge.state, purge.most, BATCH, purge.queue)
+                    )
+                if gone < BATCH:
+                    break

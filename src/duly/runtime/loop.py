@@ -25,7 +25,7 @@ class Loop:
         self.name = name
         self._tick = tick
         self._woken = asyncio.Event()
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self._failures = 0
 
     def wake(self) -> None:
@@ -34,14 +34,14 @@ class Loop:
 
     def stop(self) -> None:
         """End after the current tick."""
-        self._stopping = True
+        self._stopping.set()
         self._woken.set()
 
     async def run(self) -> None:
         """Tick until stopped."""
-        while not self._stopping:
+        while not self._stopping.is_set():
             pause = await self._tick_once()
-            if self._stopping:
+            if self._stopping.is_set():
                 return
             if pause > 0 and not self._woken.is_set():
                 try:

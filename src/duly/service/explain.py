@@ -99,7 +99,7 @@ def _pending(job: JobRecord, now: datetime, around: Surroundings) -> Explanation
         )
     if job.run_at > now:
         return _early(job, now, around)
-    since = f"ready since {span(now - job.run_at)}"
+    since = f"ready for {span(now - job.run_at)}"
     queue = around.queues.get(job.queue)
     if queue is not None and queue.paused:
         return Explanation(Cause.QUEUE_PAUSED, f"{since}, but {_paused(queue)}")

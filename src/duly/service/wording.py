@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
-def span(length: timedelta) -> str:
-    """A length of time in its two largest units: `0.4 s`, `12 s`, `3 h 20 min`, `2 d`."""
+def span(length: timedelta, units: int = 2) -> str:
+    """A length of time in its largest units: `0.4 s`, `12 s`, `3 h 20 min`, `2 d`."""
     seconds = abs(length.total_seconds())
     if seconds < 10:
         tenths = round(seconds, 1)
@@ -21,22 +21,23 @@ def span(length: timedelta) -> str:
             parts.append(f"{count} {unit}")
         elif parts:
             break
-    return " ".join(parts[:2])
+    return " ".join(parts[:units])
 
 
-def relative(moment: datetime, now: datetime) -> str:
+def relative(moment: datetime, now: datetime, units: int = 2) -> str:
     """Where a moment lies as seen from `now`: `12 s ago`, `in 3 h`, `now`."""
     distance = moment - now
     if abs(distance) < timedelta(milliseconds=50):
         return "now"
-    return f"in {span(distance)}" if distance > timedelta(0) else f"{span(distance)} ago"
+    shown = span(distance, units)
+    return f"in {shown}" if distance > timedelta(0) else f"{shown} ago"
 
 
 def absolute(moment: datetime) -> str:
     """A moment in UTC, to the second unless it is a whole minute: `2026-11-16 09:00 UTC`."""
     shown = moment.astimezone(UTC)
-    form = "%Y-%m-%d %H:%M:%S UTC" if shown.second else "%Y-%m-%d %H:%M UTC"
-    return shown.strftime(form)
+    whole_minute = shown.second == shown.microsecond == 0
+    return shown.strftime("%Y-%m-%d %H:%M UTC" if whole_minute else "%Y-%m-%d %H:%M:%S UTC")
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

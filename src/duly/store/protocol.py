@@ -194,6 +194,16 @@ class Verbs(Protocol):
         """The job's log lines, in the order they were written."""
         ...
 
+    def purge_surplus(
+        self, state: State, keep: int, limit: int, queue: str | None = None
+    ) -> Operation[int]:
+        """Delete up to `limit` jobs of a final state beyond the `keep` that finished last."""
+        ...
+
+    def free_keys(self, limit: int, now: datetime | None = None) -> Operation[int]:
+        """Forget up to `limit` keys whose window has passed; answers how many."""
+        ...
+
     def pause_queue(self, queue: str, note: str | None = None) -> Operation[None]:
         """Stop claims from the queue. Submission goes on."""
         ...
@@ -249,6 +259,16 @@ class Change(Protocol):
 
 class Store(Verbs, Protocol):
     """An engine at one URL. Safe to use from any thread, any event loop, and after a fork."""
+
+    @property
+    def drops_whole_days(self) -> bool:
+        """Whether `tend` forgets archived jobs a day at a time."""
+        ...
+
+    def tend(self, oldest: datetime) -> list[str]:
+        """Make room for the days to come, and drop the archive's days that end before `oldest`;
+        answers what was done. Blocking, and safe on several nodes at once."""
+        ...
 
     @property
     def url(self) -> str:

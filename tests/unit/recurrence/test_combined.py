@@ -128,6 +128,15 @@ def test_an_every_second_schedule_that_was_down_for_a_year() -> None:
     )
 
 
+def test_midnight_belongs_to_the_day_that_begins() -> None:
+    evenings_off = Recurrence((Every(1),), excluded_rules=(Cron("* * 20-23 * * *"),))
+    midnight = datetime(2027, 1, 2, tzinfo=UTC)
+    assert evenings_off.next_after(midnight - 2 * HOUR) == midnight
+    assert evenings_off.last_at_or_before(midnight - SECOND) == midnight - 4 * HOUR - SECOND
+    assert evenings_off.count_between(midnight, midnight + DAY) == 20 * 3600
+    assert evenings_off.count_between(midnight - SECOND, midnight + DAY - SECOND) == 20 * 3600
+
+
 def test_26_hours_of_minutes() -> None:
     minutes = Recurrence((Cron("* * * * *", "America/New_York"),))
     assert minutes.count_between(NOON, NOON + 26 * HOUR) == 1560

@@ -11,7 +11,7 @@ from duly.policy.recurrence import Cron
 from duly.policy.recurrence.wall_clock import Fold, Gap
 from tests.support.brute_force_cron import Walk, transitions
 
-MINUTE = timedelta(minutes=1)
+MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
 
 
 def fires(cron: Cron, after: str, until: str) -> list[str]:
@@ -252,6 +252,23 @@ def test_apia_minute_by_minute() -> None:
     for expression in ("30 2 * * *", "*/20 9-15 * * *", "0 8 30 12 *", "0 8 * * fri", "7 * 30 * *"):
         cron = Cron(expression, "Pacific/Apia")
         assert walk(cron, start - MINUTE, end) == walked.fires(expression)
+
+
+@pytest.mark.parametrize("fold", ["first", "second", "both"])
+def test_an_overlap_of_almost_a_day(fold: Fold) -> None:
+    # Kwajalein went from UTC+11 to UTC-12 on 30 September 1969, at 13:00 UTC.
+    start, end = (datetime(1969, 9, 29, tzinfo=UTC), datetime(1969, 10, 4, tzinfo=UTC))
+    walked = Walk(ZoneInfo("Pacific/Kwajalein"), start, end, MINUTE)
+    for expression in ("0 */5 * * *", "30 1,13,23 * * *", "0 12 30 9 *"):
+        cron = Cron(expression, "Pacific/Kwajalein", fold=fold)
+        expected = walked.fires(expression, fold=fold)
+        assert walk(cron, start - MINUTE, end) == expected
+        for number in range(5):
+            day = start + timedelta(days=number)
+            seconds = [(fire - day) / SECOND for fire in expected]
+            bits = sum(1 << int(second) for second in seconds if 0 <= second < 86_400)
+            assert cron.mask_of_day(day) == bits
+            assert cron.count_between(day, end) == sum(fire > day for fire in expected)
 
 
 @pytest.mark.parametrize("expression", ["30 2 * * *", "*/15 2 * * *", "0 * * * *", "0-59 2 * * *"])

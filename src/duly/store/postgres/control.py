@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from duly.model.job import State
 from duly.model.query import Cancellation, Replay
 from duly.policy.states import CANCELLED_AT_ONCE
 from duly.store.operation import Operation, Statement, Steps, Wake
@@ -71,28 +70,6 @@ SELECT id FROM {{schema}}.jobs
 WHERE state = 'pending' AND expires_at IS NOT NULL AND expires_at <= {NOW}
 ORDER BY expires_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 """
-PURGE_DEAD = """
-WITH old AS MATERIALIZED (
-    SELECT id FROM {schema}.dead
-    WHERE finished_at < %(before)s AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
-    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-),
-past AS (DELETE FROM {schema}.attempts USING old WHERE attempts.job_id = old.id)
-DELETE FROM {schema}.dead USING old WHERE dead.id = old.id RETURNING dead.id
-"""
-PURGE_ARCHIVE = """
-WITH old AS MATERIALIZED (
-    SELECT id, finished_at FROM {schema}.archive
-    WHERE finished_at < %(before)s AND state = %(state)s
-    AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
-    LIMIT %(limit)s
-),
-past AS (
-    DELETE FROM {schema}.archived_attempts USING old WHERE archived_attempts.job_id = old.id
-)
-DELETE FROM {schema}.archive USING old
-WHERE archive.id = old.id AND archive.finished_at = old.finished_at RETURNING archive.id
-"""
 
 
 class Control(Claiming):
@@ -129,11 +106,6 @@ class Control(Claiming):
 
     def expire(self, limit: int, now: datetime | None = None) -> Operation[int]:
         return Operation(lambda: self._expire(limit, now), wakes=frozenset({Wake.WAITERS}))
-
-    def purge(
-        self, state: State, finished_before: datetime, limit: int, queue: str | None = None
-    ) -> Operation[int]:
-        return Operation(lambda: self._purge(state, finished_before, limit, queue), atomic=False)
 
     def _cancel(
         self, job_ids: Sequence[UUID], reason: str | None, now: datetime | None
@@ -201,14 +173,4 @@ class Control(Claiming):
         rows = yield Statement(self.text(EXPIRED), {"limit": limit, "now": now})
         if rows:
             yield from self._finish([row[0] for row in rows], REASON_EXPIRED, now)
-        return len(rows)
-
-    def _purge(
-        self, state: State, finished_before: datetime, limit: int, queue: str | None
-    ) -> Steps[int]:
-        text = PURGE_DEAD if state is State.DEAD else PURGE_ARCHIVE
-        rows = yield Statement(
-            self.text(text),
-            {"before": finished_before, "limit": limit, "queue": queue, "state": state.value},
-        )
         return len(rows)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -29,10 +30,13 @@ from duly.store.postgres.connection import (
 from duly.store.postgres.control import Control
 from duly.store.postgres.fleet import Fleet
 from duly.store.postgres.reports import Reports
+from duly.store.postgres.retention import Retention
 from duly.store.postgres.schema import (
     MIGRATIONS,
     bring_up_to_date,
+    drop_partitions,
     installation_of,
+    prepare_partitions,
     version_of,
 )
 from duly.store.postgres.watch import Listener, Notifier, channel
@@ -73,11 +77,13 @@ class _Engine:
             return
 
 
-class PostgresStore(Control, Fleet, Reports):
+class PostgresStore(Control, Fleet, Reports, Retention):
     """A store in one schema of a PostgreSQL database.
 
     `listen_url` leads to the server itself when `url` leads to a pooler.
     """
+
+    drops_whole_days = True
 
     def __init__(
         self, url: str, schema: str = "duly", listen_url: str | None = None, size: int = POOL_SIZE
@@ -161,6 +167,13 @@ class PostgresStore(Control, Fleet, Reports):
         """See Store.migrate."""
         with self._connected() as connection:
             return bring_up_to_date(connection, self.schema)
+
+    def tend(self, oldest: datetime) -> list[str]:
+        """See Store.tend."""
+        with self._connected() as connection:
+            made = prepare_partitions(connection, self.schema, datetime.now(UTC).date())
+            dropped = drop_partitions(connection, self.schema, oldest.date())
+            return [f"{name} made" for name in made] + [f"{name} dropped" for name in dropped]
 
     def version(self) -> SchemaVersion:
         """Where the database stands."""

@@ -12,7 +12,7 @@ from duly.policy.states import CANCELLED_AT_ONCE
 from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.records import REASON_CANCELLED, REASON_EXPIRED
 from duly.store.sqlite.reading import LIVE_JOB, SELECT
-from duly.store.sqlite.rows import COLUMN, changed, clock, micros
+from duly.store.sqlite.rows import COLUMN, changed, clock
 from duly.store.sqlite.settling import finish
 from duly.store.sqlite.submission import HOLD, HOLDER, INSERT
 
@@ -33,12 +33,6 @@ CANCEL_REQUESTS = (
     "SELECT id, token FROM jobs"
     " WHERE worker = ? AND state = 'running' AND cancel_requested_at IS NOT NULL"
 )
-PURGE = {
-    table: f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE state = ?1"
-    " AND finished_at < ?2 AND (?3 IS NULL OR queue = ?3) LIMIT ?4) RETURNING id"
-    for table in ("archive", "dead")
-}
-PURGE_ATTEMPTS = "DELETE FROM attempts WHERE job_id = ?"
 
 
 def _cancel(
@@ -124,13 +118,6 @@ def _expire(limit: int, now: datetime | None) -> Steps[int]:
     return len(rows)
 
 
-def _purge(state: State, finished_before: datetime, limit: int, queue: str | None) -> Steps[int]:
-    table = "dead" if state is State.DEAD else "archive"
-    rows = yield Statement(PURGE[table], (state.value, micros(finished_before), queue, limit))
-    yield Statement(PURGE_ATTEMPTS, rows, many=True)
-    return len(rows)
-
-
 class Control:
     """The verbs of operators and janitors."""
 
@@ -156,8 +143,3 @@ class Control:
 
     def expire(self, limit: int, now: datetime | None = None) -> Operation[int]:
         return Operation(lambda: _expire(limit, now), wakes=frozenset({Wake.WAITERS}))
-
-    def purge(
-        self, state: State, finished_before: datetime, limit: int, queue: str | None = None
-    ) -> Operation[int]:
-        return Operation(lambda: _purge(state, finished_before, limit, queue))

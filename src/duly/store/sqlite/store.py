@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -27,6 +28,7 @@ from duly.store.sqlite.control import Control
 from duly.store.sqlite.fleet import Fleet
 from duly.store.sqlite.reading import Reading
 from duly.store.sqlite.reports import Reports
+from duly.store.sqlite.retention import Retention
 from duly.store.sqlite.schema import bring_up_to_date
 from duly.store.sqlite.settling import Settling
 from duly.store.sqlite.submission import Submission
@@ -79,8 +81,10 @@ class _Engine:
                 connection.execute("ROLLBACK")
 
 
-class SqliteStore(Submission, Claiming, Settling, Control, Reading, Fleet, Reports):
+class SqliteStore(Submission, Claiming, Settling, Control, Reading, Fleet, Reports, Retention):
     """A store in one SQLite file, or in memory when the path is empty."""
+
+    drops_whole_days = False
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -143,6 +147,10 @@ class SqliteStore(Submission, Claiming, Settling, Control, Reading, Fleet, Repor
     def migrate(self) -> list[str]:
         """See Store.migrate. An embedded store migrates whenever it is opened."""
         return self._open().applied
+
+    def tend(self, oldest: datetime) -> list[str]:
+        """See Store.tend. There are no partitions here."""
+        return []
 
     def close(self) -> None:
         """See Store.close. A database in memory is gone with it."""

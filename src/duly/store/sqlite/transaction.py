@@ -74,6 +74,8 @@ class SqliteTransaction:
                     "this connection's transaction has ended; use it inside its block only, and "
                     "not for longer than the limit"
                 )
+            if not self._connection.in_transaction:
+                raise TransactionEnded("an earlier error made SQLite roll this transaction back")
             try:
                 yield self._connection
             except apsw.AuthError as error:

@@ -16,6 +16,10 @@ _IN_IGNORED = 0x8000
 _EVENT = struct.Struct("iIII")
 _POLL = 0.02
 
+FIRST_LOOK = 0.001
+LAST_LOOK = 2.0
+"""How soon after a report the commit is looked for, and when that is given up, in seconds."""
+
 
 class CommitSignal:
     """Commits of this process: enough for a database in memory."""
@@ -67,14 +71,16 @@ class MemoryWatch:
 class FileWatch:
     """Waits for the kernel to report a write to the write-ahead log.
 
-    The report is a hint: a transaction may still be uncommitted, so a look at data_version
-    follows, which changes with every commit of another connection.
+    The report is a hint: the transaction is not committed before the log is on the disk, which
+    nothing reports, or not at all. So some looks at data_version follow, at growing intervals;
+    it changes with every commit of another connection.
     """
 
     def __init__(self, path: str) -> None:
         self._connection = connect(path, read_only=True)
         self._version = self._data_version()
         self._notifier = _watch_file(f"{path}-wal")
+        self._next_look = FIRST_LOOK
 
     def wait(self, timeout: float) -> bool:
         """See duly.store.protocol.Change."""
@@ -109,9 +115,13 @@ class FileWatch:
         if self._notifier is None:
             time.sleep(min(longest, _POLL))
             return
-        readable, _, _ = select.select([self._notifier], [], [], longest)
+        looks_again = self._next_look < LAST_LOOK
+        nap = min(longest, self._next_look) if looks_again else longest
+        readable, _, _ = select.select([self._notifier], [], [], nap)
         if not readable:
+            self._next_look = min(self._next_look * 2, LAST_LOOK)
             return
+        self._next_look = FIRST_LOOK
         events = os.read(self._notifier, 65536)
         if _forgotten(events):
             # The log was removed by the last writer that left; from now on, look at times.

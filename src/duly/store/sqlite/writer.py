@@ -129,7 +129,9 @@ class Writer:
             for _, future in batch:
                 future.set_exception(error)
             return
-        self._committed()
+        # Reads come here too when the database is in memory: whoever looks must wake nobody.
+        if any(operation.wakes for operation, _ in batch):
+            self._committed()
         for future, result, failure in outcomes:
             if failure is None:
                 future.set_result(result)
@@ -170,12 +172,18 @@ class Writer:
         try:
             with lease.in_use, errors_explained(self._path):
                 connection.authorizer = None
-                if connection.in_transaction:
+                kept = connection.in_transaction
+                if kept:
                     connection.execute("COMMIT" if in_time and lease.commits else "ROLLBACK")
         except BaseException as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             lease.ended.set_exception(error)
+            return
+        if in_time and lease.commits and not kept:
+            lease.ended.set_exception(
+                TransactionEnded("an error in the block made SQLite roll all of it back")
+            )
             return
         if not in_time:
             lease.ended.set_exception(

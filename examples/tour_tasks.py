@@ -1,0 +1,64 @@
+"""The tasks of the tour. They are in a module of their own because isolated tasks are imported by
+other processes, as they are when a worker runs them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+import duly
+
+app = duly.App(os.environ.get("DULY_TOUR_URL", "sqlite:///tour.db"))
+started: list[str] = []
+
+
+@app.task
+def greet(name: str) -> str:
+    """The simplest of tasks."""
+    return f"Hello, {name}!"
+
+
+@app.task
+def note(label: str) -> None:
+    """Remember that this ran."""
+    started.append(label)
+
+
+@app.task(retries=3, backoff=[0.3, 0.6])
+def fetch_report(day: str) -> str:
+    """A service that is down for the first two calls."""
+    attempt = duly.current().attempt
+    if attempt < 3:
+        raise ConnectionError(f"attempt {attempt}: the report server is down")
+    return f"report of {day}, fetched at attempt {attempt}"
+
+
+@app.task(retries=1, backoff=0.2)
+def charge(order: int, amount: int) -> str:
+    """Refuses bad amounts, as often as it is asked."""
+    if amount <= 0:
+        raise ValueError(f"order {order}: cannot charge {amount}")
+    return f"order {order}: charged {amount}"
+
+
+@app.task
+def long_export() -> str:
+    """Works in small pieces and looks whether it is still wanted."""
+    for piece in range(1000):
+        duly.current().progress(piece / 1000, f"piece {piece} of 1000")
+        if duly.current().wait_cancelled(0.05):
+            raise duly.Cancel("stopped between two pieces")
+    return "exported"
+
+
+@app.task(isolate=True, max_crashes=2)
+def poison() -> None:
+    """Takes its process down with it."""
+    ctypes.string_at(0)
+
+
+@app.task(transactional=True)
+def book(order: int) -> int:
+    """Writes to the database that holds the jobs: both commit together."""
+    duly.current().connection.execute("INSERT INTO bookings VALUES (?)", (order,))
+    return order
