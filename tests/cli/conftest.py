@@ -33,6 +33,7 @@ def shared_database(postgres_server: str) -> Iterator[str]:
 def place(tmp_path: Path) -> Iterator[Place]:
     """An empty SQLite database."""
     with opened("sqlite", tmp_path, lambda: "") as store:
+        store.migrate()
         yield Place(f"sqlite:///{tmp_path}/duly.db", Scene(store, ManualClock(datetime.now(UTC))))
 
 
@@ -44,5 +45,6 @@ def anyplace(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         return str(request.getfixturevalue("shared_database"))
 
     with opened(request.param, tmp_path, url) as store:
+        store.migrate()
         where = url() if request.param == "postgres" else f"sqlite:///{tmp_path}/duly.db"
         yield Place(where, Scene(store, ManualClock(datetime.now(UTC))))

@@ -301,6 +301,17 @@ SCRIPT = """
 """
 
 
+GO_ON = """
+def go_on():
+    threading.main_thread().join()
+    work.enqueue(3)
+    app.list()
+    app.get(job.id)
+
+threading.Thread(target=go_on).start()
+"""
+
+
 @pytest.mark.parametrize(
     "ending",
     [
@@ -309,7 +320,9 @@ SCRIPT = """
         "threading.Thread(target=job.result, args=[60], daemon=True).start(); work.enqueue(3)",
         "app.transaction().__enter__()",
         "sys.exit(0)",
+        GO_ON,
     ],
+    ids=["plain", "waiting", "busy", "transaction", "exit", "a thread goes on"],
 )
 def test_the_interpreter_ends_with_an_open_app(url: str, ending: str) -> None:
     migrate(url)

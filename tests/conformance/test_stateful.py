@@ -132,13 +132,12 @@ class Comparison(RuleBasedStateMachine):
 
     @rule()
     def claim_everything(self) -> None:
-        for holder in self.model.leases:
-            if self.model.leases[holder] > self.now:
-                demand = Demand(worker=holder, queues=(), tasks=TASKS, limit=50)
-                self._compare(
-                    self.store.claim(demand, self.now), lambda: self.model.claim(demand, self.now)
-                )
-                return
+        holders = [holder for holder, until in self.model.leases.items() if until > self.now]
+        if holders:
+            demand = Demand(worker=holders[0], queues=(), tasks=TASKS, limit=50)
+            self._compare(
+                self.store.claim(demand, self.now), lambda: self.model.claim(demand, self.now)
+            )
 
     @rule(pick=picks, off=st.sampled_from([0, 0, 0, -1, 1]))
     def begin(self, pick: int, off: int) -> None:
@@ -238,9 +237,9 @@ class Comparison(RuleBasedStateMachine):
     def same_jobs(self) -> None:
         records = self.store.run(self.store.get(self.ids))
         for job_id, record in zip(self.ids, records, strict=True):
+            assert record == self.model.jobs.get(job_id)
             before = self.seen.get(job_id)
             if record != before:
-                assert record == self.model.jobs.get(job_id)
                 self._changed(job_id, before, record)
 
     @invariant()
@@ -344,30 +343,30 @@ def _settlement(kind: str, job_id: UUID, token: int, delay: float) -> Settlement
 def test_the_store_and_the_model_agree(
     engine: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    examples = int(os.environ.get("DULY_EXAMPLES", EXAMPLES[engine]))
     if engine == "postgres":
         url = str(request.getfixturevalue("shared_database"))
         shared = PostgresStore(url)
         shared.migrate()
+        request.addfinalizer(shared.close)
 
-        def start() -> Comparison:
-            empty(url)
-            return Comparison(shared)
-    else:
+    class OnEngine(Comparison):
+        def __init__(self) -> None:
+            if engine == "postgres":
+                empty(url)
+                super().__init__(shared)
+            else:
+                path = str(tmp_path / f"{new_id()}.db") if engine == "sqlite" else ""
+                super().__init__(SqliteStore(path))
 
-        def start() -> Comparison:
-            path = str(tmp_path / f"{new_id()}.db") if engine == "sqlite" else ""
-            machine = Comparison(SqliteStore(path))
-            machine.teardown = machine.store.close  # type: ignore[method-assign]
-            return machine
+        def teardown(self) -> None:
+            if engine != "postgres":
+                self.store.close()
 
     chosen = settings(
-        max_examples=examples,
+        max_examples=int(os.environ.get("DULY_EXAMPLES", EXAMPLES[engine])),
         stateful_step_count=STEPS,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(start, settings=chosen)
-    if engine == "postgres":
-        shared.close()
+    run_state_machine_as_test(OnEngine, settings=chosen)

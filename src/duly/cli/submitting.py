@@ -10,7 +10,7 @@ import click
 
 from duly.cli import waiting
 from duly.cli.arguments import given_arguments
-from duly.cli.failures import SUCCESS, end_with
+from duly.cli.failures import end_with
 from duly.cli.job_view import as_json, summary
 from duly.cli.rendering import patience, tell, write_json, write_line
 from duly.cli.session import Session, connected
@@ -98,7 +98,7 @@ def submit(
         write_line(last.result or "null")
     if last.state is not State.SUCCEEDED:
         tell(_bad_news(session, last))
-    end_with(waiting.exit_code(1, finished) if finished or limit is not None else SUCCESS)
+    end_with(waiting.exit_code(1, finished))
 
 
 def _submitted(

@@ -160,7 +160,13 @@ async def _supervise(
 ) -> str | None:
     """Supervise until stopped; answers the file whose change was the reason, if one was."""
     supervisor = Supervisor(
-        target, app.store, app.registry, settings, processes, __version__, Janitor(app.store, app.config.retention())
+        target,
+        app.store,
+        app.registry,
+        settings,
+        processes,
+        __version__,
+        Janitor(app.store, app.config.retention()),
     )
     if not reload:
         await supervisor.run()

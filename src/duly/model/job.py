@@ -92,6 +92,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     metadata: str | None = None
     parent_id: UUID | None = None
     flow_id: UUID | None = None
+    schedule_id: str | None = None
+    scheduled_for: datetime | None = None
 
 
 class JobRecord(msgspec.Struct, frozen=True):
@@ -128,6 +130,8 @@ class JobRecord(msgspec.Struct, frozen=True):
     metadata: str | None = None
     parent_id: UUID | None = None
     flow_id: UUID | None = None
+    schedule_id: str | None = None
+    scheduled_for: datetime | None = None
     worker: UUID | None = None
     cancel_requested_at: datetime | None = None
     started_at: datetime | None = None

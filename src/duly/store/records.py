@@ -50,6 +50,8 @@ def record_of(draft: Draft, now: datetime) -> JobRecord:
         metadata=draft.metadata,
         parent_id=draft.parent_id,
         flow_id=draft.flow_id,
+        schedule_id=draft.schedule_id,
+        scheduled_for=draft.scheduled_for,
     )
 
 

@@ -70,11 +70,13 @@ def job_record(row: Row) -> JobRecord:
         () if row[22] is None else tuple(row[22]),
         *row[23:27],
         _optional_utc(row[27]),
-        _optional_utc(row[28]),
+        row[28],
         _optional_utc(row[29]),
-        row[30],
-        row[31],
-        None if row[32] is None else failure_of(row[32:36]),
+        _optional_utc(row[30]),
+        _optional_utc(row[31]),
+        row[32],
+        row[33],
+        None if row[34] is None else failure_of(row[34:38]),
     )
 
 

@@ -46,6 +46,8 @@ DRAFT_COLUMNS = {
     "metadata": "text",
     "parent_id": "uuid",
     "flow_id": "uuid",
+    "schedule_id": "text",
+    "scheduled_for": "timestamptz",
 }
 COPIED = [
     name
@@ -125,6 +127,8 @@ REPLACEABLE = [
     "metadata",
     "parent_id",
     "flow_id",
+    "schedule_id",
+    "scheduled_for",
     *ERROR_COLUMNS,
 ]
 # A row that somebody has locked is being claimed or cancelled at this moment: too late.

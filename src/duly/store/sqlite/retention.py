@@ -9,17 +9,16 @@ from duly.model.job import State
 from duly.store.operation import Operation, Row, Statement, Steps
 from duly.store.sqlite.rows import clock, micros
 
-TABLE = {State.SUCCEEDED: "archive", State.CANCELLED: "archive", State.DEAD: "dead"}
 OLD = {
     table: f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE state = ?1"
     " AND finished_at < ?2 AND (?3 IS NULL OR queue = ?3) LIMIT ?4) RETURNING id"
-    for table in set(TABLE.values())
+    for table in ("archive", "dead")
 }
 SURPLUS = {
     table: f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE state = ?1"
     " AND (?2 IS NULL OR queue = ?2) ORDER BY finished_at DESC, id DESC LIMIT ?4 OFFSET ?3)"
     " RETURNING id"
-    for table in set(TABLE.values())
+    for table in ("archive", "dead")
 }
 FORGET = tuple(
     f"DELETE FROM {table} WHERE job_id = ?" for table in ("attempts", "progress", "log_lines")
@@ -30,13 +29,17 @@ FREE_KEYS = (
 )
 
 
+def _table(state: State) -> str:
+    return "dead" if state is State.DEAD else "archive"
+
+
 def _purge(state: State, finished_before: datetime, limit: int, queue: str | None) -> Steps[int]:
-    rows = yield Statement(OLD[TABLE[state]], (state, micros(finished_before), queue, limit))
+    rows = yield Statement(OLD[_table(state)], (state, micros(finished_before), queue, limit))
     return (yield from _forget(rows))
 
 
 def _purge_surplus(state: State, keep: int, limit: int, queue: str | None) -> Steps[int]:
-    rows = yield Statement(SURPLUS[TABLE[state]], (state, queue, keep, limit))
+    rows = yield Statement(SURPLUS[_table(state)], (state, queue, keep, limit))
     return (yield from _forget(rows))
 
 

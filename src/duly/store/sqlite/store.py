@@ -6,26 +6,24 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import apsw
-
 from duly.errors import StoreError, WrongConnection
-from duly.store.operation import Operation, Wake, drive
+from duly.store.operation import Operation, Wake
 from duly.store.protocol import Change
 from duly.store.sqlite.claiming import Claiming
 from duly.store.sqlite.connection import (
     connect,
     errors_explained,
-    execute,
     warn_when_unsound,
 )
 from duly.store.sqlite.control import Control
 from duly.store.sqlite.fleet import Fleet
+from duly.store.sqlite.readers import Readers
 from duly.store.sqlite.reading import Reading
 from duly.store.sqlite.reports import Reports
 from duly.store.sqlite.retention import Retention
@@ -38,7 +36,6 @@ from duly.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 
-READERS = 4
 TRANSACTION_LIMIT = 5.0
 
 
@@ -52,33 +49,24 @@ class _Engine:
         with errors_explained(path):
             self.applied = bring_up_to_date(connection, path or "memory")
         self.writer = Writer(connection, path, TRANSACTION_LIMIT, signal.send)
-        self._readers = ThreadPoolExecutor(READERS, "duly-sqlite-reader") if path else None
-        self._connections: list[apsw.Connection] = []
-        self._mine = threading.local()
+        # A database in memory is on one connection, the writer's.
+        self._readers = Readers(path) if path else None
 
-    def submit(self, operation: Operation[Any]) -> Future[Any]:
+    def run(self, operation: Operation[T]) -> T:
+        if operation.writes or self._readers is None:
+            result: T = self.writer.submit(operation).result()
+            return result
+        return self._readers.read(operation)
+
+    def submit(self, operation: Operation[T]) -> Future[T]:
         if operation.writes or self._readers is None:
             return self.writer.submit(operation)
-        return self._readers.submit(self._read, operation)
+        return self._readers.submit(operation)
 
     def close(self) -> None:
         self.writer.close()
         if self._readers is not None:
-            self._readers.shutdown()
-        for connection in self._connections:
-            connection.close()
-
-    def _read(self, operation: Operation[T]) -> T:
-        connection: apsw.Connection | None = getattr(self._mine, "connection", None)
-        if connection is None:
-            connection = self._mine.connection = connect(self.path, read_only=True)
-            self._connections.append(connection)
-        with errors_explained(self.path):
-            connection.execute("BEGIN")
-            try:
-                return drive(operation.start(), lambda each: execute(connection, each))
-            finally:
-                connection.execute("ROLLBACK")
+            self._readers.close()
 
 
 class SqliteStore(Submission, Claiming, Settling, Control, Reading, Fleet, Reports, Retention):
@@ -100,16 +88,14 @@ class SqliteStore(Submission, Claiming, Settling, Control, Reading, Fleet, Repor
 
     def run(self, operation: Operation[T]) -> T:
         """See Store.run."""
-        result: T = self._open().submit(operation).result()
-        return result
+        return self._open().run(operation)
 
     async def arun(self, operation: Operation[T]) -> T:
         """See Store.arun."""
         engine = self._engine
         if engine is None or engine.process != os.getpid():
             engine = await asyncio.to_thread(self._open)
-        result: T = await asyncio.wrap_future(engine.submit(operation))
-        return result
+        return await asyncio.wrap_future(engine.submit(operation))
 
     @contextmanager
     def transaction(self) -> Iterator[SqliteTransaction]:

@@ -1,0 +1,100 @@
+"""Tables and progress on a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from duly.cli import rendering
+from duly.cli.rendering import Column, progress, write_fields, write_json, write_table
+
+COLUMNS = [Column("ID"), Column("TASK", flexible=True), Column("TRY", right=True)]
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A narrow terminal for stdout and stderr."""
+    made = Terminal()
+    monkeypatch.setattr(sys, "stdout", made)
+    monkeypatch.setattr(sys, "stderr", made)
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    return made
+
+
+def test_a_row_fits_on_its_line_on_a_terminal(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    write_table(COLUMNS, [["x" * 15, "a rather long name", "1/4"], ["y", "日本語日本語日本語", "2"]])
+    lines = terminal.getvalue().splitlines()
+    assert [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in lines] == [
+        "ID               TASK      TRY",
+        "xxxxxxxxxxxxxxx  a rathe…  1/4",
+        "y                日本語…     2",
+    ]
+
+
+def test_colours_and_no_color(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_table([Column("STATUS")], [["dead"]])
+    assert "\x1b[1;31mdead" in terminal.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal.truncate(0)
+    write_table([Column("STATUS")], [["dead"]])
+    assert "31m" not in terminal.getvalue()
+
+
+def test_markup_in_values_is_not_interpreted(capsys: pytest.CaptureFixture[str]) -> None:
+    write_table([Column("TASK")], [["[bold]x[/bold] :smile: [link=x]y"]])
+    write_fields([("Task", "[bold]x[/bold]")])
+    assert capsys.readouterr().out.splitlines() == [
+        "TASK",
+        "[bold]x[/bold] :smile: [link=x]y",
+        "Task  [bold]x[/bold]",
+    ]
+
+
+def test_long_fields_are_wrapped_on_a_terminal(terminal: Terminal) -> None:
+    write_fields([("Now", "ready for 3 s, but no worker is running"), ("Arguments", ["x" * 40])])
+    lines = terminal.getvalue().splitlines()
+    assert lines[0].endswith("ready for 3 s, but")
+    assert lines[1].strip() == "no worker is running"
+    assert lines[2].endswith("x" * 40)
+
+
+def test_json_without_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", stream)
+    write_json({"name": "日本"})
+    stream.flush()
+    assert stream.buffer.getvalue() == b'{\n  "name": "\\u65e5\\u672c"\n}\n'  # type: ignore[attr-defined]
+
+
+def test_progress_as_plain_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with progress(4000, "Replaying") as done:
+        done(200)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(rendering, "PLAIN_PROGRESS_EVERY", 0)
+    with progress(4000, "Replaying") as done:
+        done(200)
+    assert capsys.readouterr().err == "Replaying: 200 of 4,000\n"
+
+
+def test_progress_as_a_bar(terminal: Terminal) -> None:
+    with progress(4, "Replaying") as done:
+        done(4)
+    assert "Replaying" in terminal.getvalue()
+    assert "4/4" in terminal.getvalue()
