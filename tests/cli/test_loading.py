@@ -27,7 +27,9 @@ def _write(tmp_path: Path, name: str, text: str) -> None:
 
 
 def test_an_app_in_the_working_directory(tmp_path: Path) -> None:
-    _write(tmp_path, "shop.py", "import duly\napp = duly.App('sqlite://')\nclass Site:\n  jobs = app")
+    _write(
+        tmp_path, "shop.py", "import duly\napp = duly.App('sqlite://')\nclass Site:\n  jobs = app"
+    )
     assert load_app("shop:app") is load_app("shop:Site.jobs")
 
 

@@ -22,9 +22,8 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """A narrow terminal for stdout and stderr."""
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A narrow terminal for stdout and stderr, from now on."""
     made = Terminal()
     monkeypatch.setattr(sys, "stdout", made)
     monkeypatch.setattr(sys, "stderr", made)
@@ -33,11 +32,12 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return made
 
 
-def test_a_row_fits_on_its_line_on_a_terminal(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_fits_on_its_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _terminal(monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")
-    write_table(COLUMNS, [["x" * 15, "a rather long name", "1/4"], ["y", "日本語日本語日本語", "2"]])
+    write_table(
+        COLUMNS, [["x" * 15, "a rather long name", "1/4"], ["y", "日本語日本語日本語", "2"]]
+    )
     lines = terminal.getvalue().splitlines()
     assert [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in lines] == [
         "ID               TASK      TRY",
@@ -46,7 +46,8 @@ def test_a_row_fits_on_its_line_on_a_terminal(
     ]
 
 
-def test_colours_and_no_color(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_and_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _terminal(monkeypatch)
     write_table([Column("STATUS")], [["dead"]])
     assert "\x1b[1;31mdead" in terminal.getvalue()
     monkeypatch.setenv("NO_COLOR", "1")
@@ -65,7 +66,8 @@ def test_markup_in_values_is_not_interpreted(capsys: pytest.CaptureFixture[str])
     ]
 
 
-def test_long_fields_are_wrapped_on_a_terminal(terminal: Terminal) -> None:
+def test_long_fields_are_wrapped_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _terminal(monkeypatch)
     write_fields([("Now", "ready for 3 s, but no worker is running"), ("Arguments", ["x" * 40])])
     lines = terminal.getvalue().splitlines()
     assert lines[0].endswith("ready for 3 s, but")
@@ -78,7 +80,7 @@ def test_json_without_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", stream)
     write_json({"name": "日本"})
     stream.flush()
-    assert stream.buffer.getvalue() == b'{\n  "name": "\\u65e5\\u672c"\n}\n'  # type: ignore[attr-defined]
+    assert stream.buffer.getvalue() == b'{\n  "name": "\\u65e5\\u672c"\n}\n'
 
 
 def test_progress_as_plain_lines(
@@ -93,7 +95,8 @@ def test_progress_as_plain_lines(
     assert capsys.readouterr().err == "Replaying: 200 of 4,000\n"
 
 
-def test_progress_as_a_bar(terminal: Terminal) -> None:
+def test_progress_as_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _terminal(monkeypatch)
     with progress(4, "Replaying") as done:
         done(4)
     assert "Replaying" in terminal.getvalue()

@@ -22,7 +22,8 @@ class JobContext:
         self.connection: Any = None
         """In a transactional task: the connection whose writes commit with the job."""
         self._report = report
-        self._cancelled = threading.Event()
+        self._cancelled = False
+        self._waking = threading.Condition()
 
     @property
     def id(self) -> UUID:
@@ -42,15 +43,18 @@ class JobContext:
     @property
     def cancelled(self) -> bool:
         """Whether somebody asked to cancel the job, or the worker has to stop."""
-        return self._cancelled.is_set()
+        return self._cancelled
 
     def wait_cancelled(self, timeout: float) -> bool:
         """Sleep for up to `timeout` seconds; true at once when the job is cancelled."""
-        return self._cancelled.wait(timeout)
+        with self._waking:
+            return self._waking.wait_for(lambda: self._cancelled, timeout)
 
     def cancel(self) -> None:
         """Tell the task that it should stop."""
-        self._cancelled.set()
+        with self._waking:
+            self._cancelled = True
+            self._waking.notify_all()
 
     def progress(self, fraction: float, message: str = "") -> None:
         """Say how far the job is, from 0 to 1; it can be read while the job runs."""
