@@ -163,13 +163,13 @@ def _checked(name: str, value: Any, origin: str) -> Any:
     if name in ("lease", "grace") or name in KEEP_AGES:
         return _seconds(value, where)
     if name in KEEP_COUNTS:
-        return _size(value, where)
+        return _count(value, where, 10**12)
     if name == "queues":
         return _queues(value, origin)
     if name == "fair_share":
         return _share(value, where)
     if name == "pool_size":
-        return _count(value, where)
+        return _count(value, where, 1000)
     if name == "payload_limit":
         return _size(value, where)
     if not isinstance(value, str):
@@ -198,10 +198,10 @@ def _beginning(url: str) -> str:
     return repr(f"{scheme}{separator}...") if separator else "text without '://'"
 
 
-def _count(value: Any, where: str) -> int:
-    if re.fullmatch(r"0*[1-9][0-9]{0,3}", str(value)) is None:
+def _count(value: Any, where: str, most: int) -> int:
+    if re.fullmatch(r"[0-9]{1,18}", str(value)) is None or not 1 <= int(value) <= most:
         raise ConfigurationError(
-            f"{where} must be a whole number from 1 to 9999, such as 10; got {value!r}"
+            f"{where} must be a whole number from 1 to {most:,}, such as 10; got {value!r}"
         )
     return int(value)
 

@@ -37,3 +37,6 @@ class Cancel(Exception):
 
 class TimeLimitExceeded(Exception):
     """Raised in a task that runs for longer than its time limit."""
+
+    def __init__(self, message: str = "the attempt ran for longer than its time limit"):
+        super().__init__(message)

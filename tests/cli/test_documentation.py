@@ -11,8 +11,12 @@ import pytest
 
 from duly.cli import failures
 from duly.cli.main import root
+from duly.model.attempt import Failure
+from duly.model.job import JobRecord
+from duly.service.explain import Cause
 
 TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+RUNNING = ("duly worker", "duly up")
 SHARED = ("--json", "--debug", "--url", "--app", "--help")
 
 
@@ -45,7 +49,7 @@ def test_every_command_and_option_is_documented(path: str) -> None:
 
 def test_nothing_is_documented_that_does_not_exist() -> None:
     headings = re.findall(r"^### `(duly [a-z ]+?)(?: [A-Z\[-].*)?`", TEXT, re.MULTILINE)
-    assert set(headings) - {"duly worker", "duly up"} == set(COMMANDS) - {"duly worker", "duly up"}
+    assert set(headings) == set(COMMANDS)
 
 
 def test_every_exit_code_is_documented() -> None:
@@ -59,9 +63,19 @@ def test_every_exit_code_is_documented() -> None:
         assert re.search(rf"^\| {code} \|", TEXT, re.MULTILINE)
 
 
+def test_every_key_of_a_job_is_documented() -> None:
+    for name in (*JobRecord.__struct_fields__, *Failure.__struct_fields__, "status"):
+        assert f"`{name}`" in TEXT, name
+
+
+def test_every_cause_of_an_explanation_is_documented() -> None:
+    for cause in Cause:
+        assert f"`{cause.value}`" in _section("duly job explain"), cause
+
+
 def test_every_command_has_json_and_debug() -> None:
     for path, command in COMMANDS.items():
-        if path in ("duly worker", "duly up"):
+        if path in RUNNING:
             continue
         options = {name for parameter in command.params for name in parameter.opts}
         assert {"--json", "--debug", "--url"} <= options, path

@@ -63,7 +63,7 @@ def test_interrupted_while_it_waits(place: Place) -> None:
     job = place.scene.submit()
     process = subprocess.Popen(
         [*DULY, "job", "wait", str(job.id), "--debug"],
-        env=_environment(DULY_URL=place.url, DULY_POOL_SIZE="1"),
+        env=_environment(DULY_URL=place.url),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -338,7 +338,7 @@ def _settlement(kind: str, job_id: UUID, token: int, delay: float) -> Settlement
     return retry(job_id, token, wait, error, outcome)
 
 
-@pytest.mark.timeout(0 if "DULY_EXAMPLES" in os.environ else 300)
+@pytest.mark.timeout(0 if "DULY_EXAMPLES" in os.environ else 600)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_store_and_the_model_agree(
     engine: str, tmp_path: Path, request: pytest.FixtureRequest

@@ -46,10 +46,13 @@ class StoreModel:
         decided: dict[UUID, Enqueued] = {}
         for draft in contenders.values():
             holder = self._holder(draft, now)
+            others = holder is not None and holder.id != draft.id
+            if draft.key_policy is KeyPolicy.REJECT and others and holder is not None:
+                raise KeyConflict(draft.task, draft.key or "", holder.id)
+        for draft in contenders.values():
+            holder = self._holder(draft, now)
             if holder is None:
                 continue
-            if draft.key_policy is KeyPolicy.REJECT and holder.id != draft.id:
-                raise KeyConflict(draft.task, draft.key or "", holder.id)
             decided[draft.id] = Enqueued(holder, created=False)
             unstarted = holder.state is State.PENDING and holder.attempt == 0
             if draft.key_policy is KeyPolicy.REPLACE and unstarted and holder.id != draft.id:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -13,7 +13,7 @@ from duly.cli.rendering import patience, tell, write_json, write_line
 from duly.cli.session import Session, connected
 from duly.cli.submitting import submit
 from duly.cli.times import length, since
-from duly.client.filtering import criteria
+from duly.client.filtering import Conditions, criteria
 from duly.model.job import JobRecord, State, Status
 from duly.model.query import Cancellation
 from duly.service.jobs import Retried, statuses_of
@@ -96,7 +96,7 @@ def list_jobs(
     """List jobs, the newest first."""
     conditions["created_from"] = since(submitted, "--since")
     page = session.jobs.page(
-        criteria({**conditions}),  # type: ignore[typeddict-item]
+        criteria(cast(Conditions, conditions)),
         statuses_of(statuses) if statuses else None,
         limit,
         None if before is None else session.identify(before),

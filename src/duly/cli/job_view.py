@@ -48,7 +48,7 @@ def write_jobs(jobs: Sequence[JobRecord]) -> None:
     write_table(
         [
             Column("ID"),
-            Column("STATUS"),
+            Column("STATUS", statuses=True),
             Column("TASK", flexible=True),
             Column("QUEUE", flexible=True),
             Column("TRY", right=True),
@@ -143,6 +143,8 @@ def _optional(detail: JobDetail) -> list[tuple[str, str]]:
         ("Tags", ", ".join(job.tags) or None),
         ("Parent", None if job.parent_id is None else str(job.parent_id)),
         ("Flow", None if job.flow_id is None else str(job.flow_id)),
+        ("Schedule", job.schedule_id),
+        ("Nominal time", None if job.scheduled_for is None else _moment(job.scheduled_for, now)),
     ]
     progress = detail.progress
     if progress is not None:
@@ -154,7 +156,7 @@ def _write_attempts(attempts: Sequence[Attempt], now: datetime) -> None:
     write_table(
         [
             Column("NO", right=True),
-            Column("OUTCOME"),
+            Column("OUTCOME", statuses=True),
             Column("STARTED"),
             Column("TOOK"),
             Column("ERROR", flexible=True),

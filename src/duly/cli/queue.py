@@ -36,7 +36,7 @@ def list_queues(session: Session) -> None:
     write_table(
         [
             Column("QUEUE", flexible=True),
-            Column("STATE"),
+            Column("STATE", statuses=True),
             Column("WORKERS", right=True),
             *(Column(state.value.upper(), right=True) for state in states),
             Column("NOTE", flexible=True),

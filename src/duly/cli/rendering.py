@@ -39,16 +39,24 @@ STYLES = {
     "dead": "bold red",
     "cancelled": "dim",
     "paused": "yellow",
+    "failed": "red",
+    "timed_out": "red",
+    "crashed": "red",
+    "lost": "red",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; a flexible one gives way on a narrow terminal."""
+    """A column of a table.
+
+    A flexible one gives way on a narrow terminal; one of statuses is coloured by them.
+    """
 
     title: str
     flexible: bool = False
     right: bool = False
+    statuses: bool = False
 
 
 def write_json(value: Any) -> None:
@@ -89,14 +97,19 @@ def write_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
     if screen.is_terminal:
         widths = _fitted(columns, widths, screen.width)
     titles = [Text(column.title, style="bold") for column in columns]
-    for line in [titles, *([_styled(cell) for cell in row] for row in cells)]:
+    screen.print(_laid_out(titles, columns, widths), soft_wrap=True)
+    for row in cells:
+        line = [
+            Text(cell, style=STYLES.get(cell, "") if column.statuses else "")
+            for cell, column in zip(row, columns, strict=True)
+        ]
         screen.print(_laid_out(line, columns, widths), soft_wrap=True)
 
 
 def write_fields(pairs: Sequence[tuple[str, str | Sequence[str]]]) -> None:
     """Print names and values below each other on stdout; a value is one line or several.
 
-    On a terminal a single line is wrapped between words.
+    On a terminal a single line is wrapped between words, and the field Status is coloured.
     """
     from rich.text import Text
 
@@ -108,7 +121,8 @@ def write_fields(pairs: Sequence[tuple[str, str | Sequence[str]]]) -> None:
             lines = wrap(lines[0], max(screen.width - indent, indent), break_long_words=False)
         for number, line in enumerate(lines or [""]):
             label = name if number == 0 else ""
-            shown = Text().append(label.ljust(indent), style="bold").append_text(_styled(line))
+            shown = Text().append(label.ljust(indent), style="bold")
+            shown.append(line, style=STYLES.get(line, "") if name == "Status" else "")
             screen.print(shown, soft_wrap=True)
 
 
@@ -162,12 +176,6 @@ def _console(stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
-
-
-def _styled(text: str) -> Text:
-    from rich.text import Text
-
-    return Text(text, style=STYLES.get(text, ""))
 
 
 def _fitted(columns: Sequence[Column], widths: Sequence[int], available: int) -> list[int]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import click
 
 from duly import config as configuration
@@ -25,5 +28,11 @@ def config(url: str | None, as_json: bool) -> None:
         return
     write_table(
         [Column("SETTING"), Column("VALUE", flexible=True), Column("ORIGIN")],
-        [[each.name, "" if each.value is None else str(each.value), each.origin] for each in found],
+        [[each.name, _shown(each.value), each.origin] for each in found],
     )
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return json.dumps(value) if isinstance(value, dict) else str(value)

@@ -16,7 +16,7 @@ from duly.cli.loading import load_app
 from duly.policy import options
 from duly.policy.duration import parse as parse_duration
 from duly.runtime.janitor import Janitor
-from duly.runtime.logs import configure_logs
+from duly.runtime.logs import JSON, TEXT, configure_logs
 from duly.runtime.reload import changed_files
 from duly.runtime.settings import WorkerSettings
 from duly.runtime.supervisor import Supervisor
@@ -82,6 +82,13 @@ def _worker_options(command: Any) -> Any:
                 help="Start anew when a Python file below this folder changes.",
             ),
             click.option(
+                "--log-format",
+                type=click.Choice([TEXT, JSON]),
+                default=TEXT,
+                show_default=True,
+                help="Lines for people, or a JSON object a line.",
+            ),
+            click.option(
                 "--log-level",
                 type=click.Choice(LOG_LEVELS),
                 default="info",
@@ -128,8 +135,9 @@ def _run(
     max_memory: int | None,
     reload: bool,
     log_level: str,
+    log_format: str,
 ) -> None:
-    configure_logs(logging.getLevelNamesMapping()[log_level.upper()])
+    configure_logs(logging.getLevelNamesMapping()[log_level.upper()], log_format)
     app = load_app(target)
     config = app.config
     settings = WorkerSettings(
@@ -143,7 +151,7 @@ def _run(
         max_memory=None if max_memory is None else max_memory * 1_000_000,
     )
     app.publish()
-    changed = asyncio.run(_supervise(app, target, settings, processes, reload))
+    changed = asyncio.run(_supervise(app, target, settings, processes, reload, log_format))
     app.close()
     if changed:
         click.echo(f"{changed} changed: starting anew", err=True)
@@ -156,7 +164,12 @@ def _seconds(text: str, option: str) -> float:
 
 
 async def _supervise(
-    app: Any, target: str, settings: WorkerSettings, processes: int, reload: bool
+    app: Any,
+    target: str,
+    settings: WorkerSettings,
+    processes: int,
+    reload: bool,
+    log_format: str,
 ) -> str | None:
     """Supervise until stopped; answers the file whose change was the reason, if one was."""
     supervisor = Supervisor(
@@ -167,6 +180,7 @@ async def _supervise(
         processes,
         __version__,
         Janitor(app.store, app.config.retention()),
+        log_format,
     )
     if not reload:
         await supervisor.run()

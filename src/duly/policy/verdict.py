@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
 
-from duly.model.attempt import Failure, Outcome
-from duly.model.job import JobRecord, State
+from duly.model.attempt import Attempt, Failure, Outcome
+from duly.model.job import Delivery, JobRecord, State
 from duly.model.settlement import Settlement
 
 REASON_EXHAUSTED = "attempts exhausted"
 REASON_GAVE_UP = "not worth another attempt"
 REASON_CRASHED = "crashed"
+REASON_LOST = "lost"
+
+MOST_DEATHS_OF_WORKERS = 20
+"""How often workers may die while a job runs in a process beside them, which charges nobody."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -32,6 +37,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def settlement(job: JobRecord, verdict: Verdict) -> Settlement:
     """Where the job goes: on success to the archive, on failure to another attempt or death."""
+    if verdict.outcome is Outcome.CRASHED and job.delivery is Delivery.AT_MOST_ONCE:
+        verdict = msgspec.structs.replace(verdict, outcome=Outcome.LOST)
     state, reason = _destination(job, verdict)
     return Settlement(
         job_id=job.id,
@@ -56,11 +63,26 @@ def _destination(job: JobRecord, verdict: Verdict) -> tuple[State, str | None]:
             return State.PENDING, None
         case Outcome.CRASHED:
             # The job ran alone: the crash is its own.
-            exhausted = job.crashes + 1 >= job.max_crashes
+            exhausted = verdict.final or job.crashes + 1 >= job.max_crashes
             return (State.DEAD, REASON_CRASHED) if exhausted else (State.PENDING, None)
+        case Outcome.LOST:
+            return State.DEAD, REASON_LOST
         case _:
             if verdict.final:
                 return State.DEAD, verdict.reason or REASON_GAVE_UP
             if job.attempt >= job.max_attempts:
                 return State.DEAD, REASON_EXHAUSTED
             return State.PENDING, None
+
+
+def is_worn_out(job: JobRecord, attempts: Sequence[Attempt], isolated: bool) -> bool:
+    """Whether a job that is to run alone has seen too many workers die to be tried again.
+
+    What it did in a process beside its worker was charged to it there. Where it runs in the
+    worker's own process, with nothing else, each death after the first is its own.
+    """
+    deaths = sum(
+        attempt.outcome is Outcome.CRASHED and attempt.generation == job.generation
+        for attempt in attempts
+    )
+    return deaths > (MOST_DEATHS_OF_WORKERS + job.crashes if isolated else job.max_crashes)

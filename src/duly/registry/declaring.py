@@ -124,7 +124,8 @@ def _backoff(value: Backoff | Duration | Sequence[Duration] | None) -> Backoff:
     if isinstance(value, timedelta | float | int | str):
         return fixed(parse_duration(value, "backoff"))
     if callable(value):
-        return value
+        computed = value
+        return lambda attempt: parse_duration(computed(attempt), "backoff")
     return listed([parse_duration(each, "backoff") for each in value])
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,13 +15,17 @@ from duly.errors import InvalidArguments, PayloadTooLarge
 from duly.model.attempt import Outcome
 from duly.model.job import JobRecord
 from duly.model.settlement import succeed
+from duly.policy.retry import RetryPolicy
 from duly.policy.verdict import Verdict
 from duly.registry.task import TaskDefinition
 from duly.runtime.context import JobContext, running
 from duly.runtime.failure import failure_of
+from duly.runtime.text import storable
 from duly.store.protocol import Store
 
 _chance = random.Random()
+
+logger = logging.getLogger("duly.worker")
 
 Transaction = Callable[[], AbstractContextManager[Any]]
 
@@ -33,12 +39,15 @@ async def run_async(
 ) -> Verdict:
     """Run an async task on the current event loop. Cancellation is for the caller to judge."""
     running.set(context)
+    process = os.getpid()
     try:
         args, kwargs = definition.arguments.decode(job.arguments)
         value = await definition.function(*args, **kwargs)
         return returned(definition, value, limit)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return raised(definition, job, error)
+    finally:
+        _end_copy_of(process)
 
 
 def run_blocking(
@@ -46,15 +55,17 @@ def run_blocking(
 ) -> Verdict:
     """Run a task in the current thread."""
     token = running.set(context)
+    process = os.getpid()
     try:
         args, kwargs = definition.arguments.decode(job.arguments)
         value = definition.function(*args, **kwargs)
         if definition.is_async:
             value = asyncio.run(value)
         return returned(definition, value, limit)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
+    except BaseException as error:
         return raised(definition, job, error)
     finally:
+        _end_copy_of(process)
         running.reset(token)
 
 
@@ -68,14 +79,15 @@ def run_transactional(
 ) -> Verdict | None:
     """Run a task whose writes and completion commit together.
 
-    None means that this has happened and that nothing is left to settle. The fence comes last,
-    so that the job's row is locked for a moment only.
+    None means that this has happened and that nothing is left to settle. What a task returns
+    that was told to stop is rolled back. The fence comes last, so that the job's row is locked
+    for a moment only.
     """
     try:
         with transaction() as connection:
             context.connection = connection
             verdict = run_blocking(definition, job, context, limit)
-            if verdict.outcome is not Outcome.SUCCEEDED:
+            if verdict.outcome is not Outcome.SUCCEEDED or context.noticed:
                 raise _RollBack
             settlement = succeed(job.id, job.token, verdict.result)
             (landed,) = store.carry(connection).run(store.settle([settlement]))
@@ -88,6 +100,15 @@ def run_transactional(
 
 class _RollBack(Exception):
     """The task failed: what it wrote goes with it."""
+
+
+def _end_copy_of(process: int) -> None:
+    """End this process if the task has made it, by a fork, and come back in it.
+
+    Otherwise there would be two workers of one name, and two verdicts on one job.
+    """
+    if os.getpid() != process:
+        os._exit(0)
 
 
 def returned(definition: TaskDefinition, value: Any, limit: int) -> Verdict:
@@ -104,7 +125,7 @@ def raised(definition: TaskDefinition, job: JobRecord, error: BaseException) -> 
         case Snooze():
             return Verdict(Outcome.SNOOZED, delay=error.delay.total_seconds())
         case Cancel():
-            return Verdict(Outcome.CANCELLED, reason=error.reason)
+            return Verdict(Outcome.CANCELLED, reason=storable(error.reason))
         case Retry(after=after) if after is not None:
             return Verdict(Outcome.FAILED, error=failure_of(error), delay=after.total_seconds())
         case InvalidArguments() if error.task == job.task:
@@ -113,17 +134,35 @@ def raised(definition: TaskDefinition, job: JobRecord, error: BaseException) -> 
                 Outcome.FAILED, error=failure_of(error), final=True, reason="invalid arguments"
             )
     timed_out = isinstance(error, TimeLimitExceeded)
-    gives_up = definition.retry.gives_up_on(error) and not isinstance(error, Retry)
     return Verdict(
         Outcome.TIMED_OUT if timed_out else Outcome.FAILED,
         error=failure_of(error),
-        delay=definition.retry.delay_after(max(1, job.attempt), _chance).total_seconds(),
-        final=gives_up and not isinstance(error, SystemExit | KeyboardInterrupt),
+        delay=_delay(definition, job),
+        final=_gives_up(definition.retry, error),
     )
 
 
+def _gives_up(policy: RetryPolicy, error: BaseException) -> bool:
+    """Whether none shall follow; SystemExit and its like are failures as others are."""
+    if isinstance(error, Retry):
+        return False
+    if isinstance(error, Exception):
+        return policy.gives_up_on(error)
+    return isinstance(error, policy.give_up_on)
+
+
+def _delay(definition: TaskDefinition, job: JobRecord) -> float:
+    """Seconds before the next attempt; the default ones when the task's own function fails."""
+    attempt = max(1, job.attempt)
+    try:
+        return definition.retry.delay_after(attempt, _chance).total_seconds()
+    except Exception:
+        logger.exception("the backoff of task %s failed; the default applies", definition.name)
+        return RetryPolicy().delay_after(attempt, _chance).total_seconds()
+
+
 def timed_out(definition: TaskDefinition, job: JobRecord, seconds: float) -> Verdict:
-    """The verdict on a task that was stopped at its hard time limit."""
+    """The verdict on a task that was stopped at a time limit."""
     return raised(
         definition, job, TimeLimitExceeded(f"the attempt ran for longer than {seconds:g} s")
     )

@@ -15,11 +15,12 @@ from duly.runtime.lease import LeaseClock, clock
 from duly.runtime.logs import configure_logs
 from duly.runtime.machine import resident_bytes
 from duly.runtime.messages import Drain, Lost, Orders, Pulse, Renewed, ToWorker
-from duly.runtime.parent import die_with_parent
+from duly.runtime.parent import die_with_parent, leave_stopping_to_the_parent
 from duly.runtime.target import load_target
 from duly.runtime.worker import Ending, Worker
 
 PULSE = 1.0
+STOPPED_SHORT = 75
 
 logger = logging.getLogger("duly.worker")
 
@@ -27,20 +28,26 @@ logger = logging.getLogger("duly.worker")
 def main() -> None:
     """Take orders from the supervisor at the other end of the socket, and work."""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_stopping_to_the_parent()
     connection = socket.socket(fileno=int(sys.argv[1]))
     orders = receive(connection, Orders)
     if orders is None:
         return
-    lease = LeaseClock(orders.settings.lease)
-    configure_logs(orders.log_level)
+    lease = LeaseClock(orders.settings.lease, orders.registered_at)
+    configure_logs(orders.log_level, orders.log_format)
     app = load_target(orders.app)
-    ending = asyncio.run(_work(app, orders, lease, connection))
+    code = STOPPED_SHORT
+    try:
+        # Not asyncio.run: it would wait for tasks that do not heed their cancellation.
+        ending = asyncio.new_event_loop().run_until_complete(_work(app, orders, lease, connection))
+        code = 0 if ending is Ending.DRAINED else STOPPED_SHORT
+    except Exception:
+        logger.exception("the worker failed")
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     # Threads whose code does not stop must not keep the process.
-    os._exit(0 if ending is Ending.DRAINED else 75)
+    os._exit(code)
 
 
 async def _work(
@@ -74,7 +81,10 @@ async def _work(
 
 
 class _Drains:
-    """The first request drains within the grace period, the second at once."""
+    """The first request drains within its grace period; one without any grace, at once.
+
+    A signal to every process of a service and the supervisor's word for it are one request.
+    """
 
     def __init__(self, worker: Worker, grace: float) -> None:
         self._worker = worker
@@ -87,12 +97,12 @@ class _Drains:
         return self._task is not None
 
     def request(self, grace: float | None = None) -> None:
-        """Drain, or hurry if that was asked before."""
+        """Drain, or hurry."""
         if self._task is None:
             self._task = asyncio.ensure_future(
                 self._worker.drain(self._grace if grace is None else grace)
             )
-        else:
+        elif grace == 0:
             self._worker.hurry()
 
 

@@ -21,6 +21,8 @@ class JobContext:
         self.job = job
         self.connection: Any = None
         """In a transactional task: the connection whose writes commit with the job."""
+        self.noticed = False
+        """Whether the task was told to stop: what it returns after that is not its result."""
         self._report = report
         self._cancelled = False
         self._waking = threading.Condition()
@@ -42,13 +44,16 @@ class JobContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked to cancel the job, or the worker has to stop."""
-        return self._cancelled
+        """Whether somebody asked to cancel the job, or the worker has to stop.
+
+        A task that has been told so and then returns counts as cancelled, not as done.
+        """
+        return self._told(self._cancelled)
 
     def wait_cancelled(self, timeout: float) -> bool:
         """Sleep for up to `timeout` seconds; true at once when the job is cancelled."""
         with self._waking:
-            return self._waking.wait_for(lambda: self._cancelled, timeout)
+            return self._told(self._waking.wait_for(lambda: self._cancelled, timeout))
 
     def cancel(self) -> None:
         """Tell the task that it should stop."""
@@ -62,6 +67,10 @@ class JobContext:
             raise InvalidOption("progress", f"must be from 0 to 1, such as 0.4; got {fraction!r}")
         if self._report is not None:
             self._report(self.job, float(fraction), message)
+
+    def _told(self, cancelled: bool) -> bool:
+        self.noticed = self.noticed or cancelled
+        return cancelled
 
 
 running: ContextVar[JobContext | None] = ContextVar("duly_running_job", default=None)

@@ -25,11 +25,13 @@ from duly.runtime.keeper import ThreadKeeper
 from duly.runtime.lease import LeaseClock
 from duly.runtime.loop import Loop
 from duly.runtime.machine import describe
-from duly.runtime.messages import Charge, Farewell, Lost, Renewed
+from duly.runtime.messages import Charge, Farewell, Lost, Pulse, Renewed
 from duly.runtime.settings import WorkerSettings
 from duly.runtime.watchdog import Watchdog
 from duly.runtime.worker import Ending, Worker
 from duly.store.protocol import Store
+
+PULSE = 1.0
 
 logger = logging.getLogger("duly.worker")
 
@@ -100,8 +102,12 @@ class EmbeddedWorker:
         return self._finished_before + (self._worker.finished_jobs if self._worker else 0)
 
     def _run(self) -> None:
+        # Not asyncio.run: it would wait for tasks that do not heed their cancellation.
+        loop = asyncio.new_event_loop()
         try:
-            asyncio.run(self._serve())
+            loop.run_until_complete(self._serve())
+            loop.run_until_complete(_end_tasks())
+            loop.close()
         except BaseException as error:
             if not self._started.done():
                 self._started.set_exception(error)
@@ -111,13 +117,20 @@ class EmbeddedWorker:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         loops = [
-            Loop("watchdog", Watchdog(self._store, self._settings.lease).tick),
+            Loop("watchdog", Watchdog(self._store, self._registry, self._settings.lease).tick),
             Loop("janitor", Janitor(self._store, self._config.retention()).tick),
         ]
         roles = [asyncio.create_task(each.run()) for each in loops]
         try:
             while not self._stopping:
-                ending = await self._work_once()
+                try:
+                    ending = await self._work_once()
+                except Exception:
+                    if not self._started.done() or self._stopping:
+                        raise
+                    logger.exception("the worker failed and starts anew")
+                    await asyncio.sleep(1.0)
+                    continue
                 if ending is Ending.DRAINED:
                     return
                 logger.warning("the worker starts anew: %s", ending.value)
@@ -149,9 +162,12 @@ class EmbeddedWorker:
         self._worker = worker
         if not self._started.done():
             self._started.set_result(None)
+        stopping = asyncio.create_task(worker.drain(0.0)) if self._stopping else None
         try:
             return await worker.run()
         finally:
+            if stopping is not None:
+                stopping.cancel()
             self._finished_before += worker.finished_jobs
             self._worker = None
             await asyncio.to_thread(keeper.close)
@@ -181,7 +197,7 @@ class EmbeddedWorker:
 
 
 class _Guardian:
-    """The process that keeps the lease of this one."""
+    """The process that keeps the lease of this one, started again if it dies."""
 
     def __init__(self, config: Config, worker: Worker, lease: float) -> None:
         self._config = config
@@ -189,48 +205,87 @@ class _Guardian:
         self._lease = lease
         self._process: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._listening: asyncio.Task[None] | None = None
+        self._attending: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
     async def start(self) -> None:
         """Start it and tell it whose lease to keep."""
-        ours, theirs = socket.socketpair()
-        self._process = await asyncio.to_thread(_spawn_guardian, theirs.fileno())
-        theirs.close()
-        reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._writer.write(
-            framed(Charge(self._config.url, self._config.schema, self._worker.id, self._lease))
-        )
-        self._listening = asyncio.create_task(self._listen(reader))
+        reader = await self._hire()
+        self._attending = asyncio.create_task(self._attend(reader))
 
     def close(self) -> None:
         """Say goodbye and wait for it to end."""
-        if self._writer is not None and self._process is not None:
-            self._loop.call_soon_threadsafe(self._say_goodbye, self._writer)
+        if self._process is not None:
+            self._loop.call_soon_threadsafe(self._say_goodbye)
             self._process.wait()
 
-    def _say_goodbye(self, writer: asyncio.StreamWriter) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
-        writer.write(framed(Farewell()))
-        writer.close()
+    def _say_goodbye(self) -> None:
+        if self._attending is not None:
+            self._attending.cancel()
+        if self._writer is not None:
+            self._writer.write(framed(Farewell()))
+            self._writer.close()
 
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
+    async def _hire(self) -> asyncio.StreamReader:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = await asyncio.to_thread(_spawn_guardian, theirs.fileno())
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._writer.write(
+            framed(
+                Charge(
+                    self._config.url, self._config.schema, self._worker.id, os.getpid(), self._lease
+                )
+            )
+        )
+        return reader
+
+    async def _attend(self, reader: asyncio.StreamReader) -> None:
+        """Listen to it, and show it that this program is not stopped."""
+        while True:
+            pulses = asyncio.create_task(self._pulse())
+            try:
+                lost = await self._listen(reader)
+            finally:
+                pulses.cancel()
+            if lost:
+                self._worker.lose_lease()
+                return
+            logger.warning("the process that keeps the lease has died; starting another")
+            if self._writer is not None:
+                self._writer.close()
+            if self._process is not None:
+                await asyncio.to_thread(self._process.wait)
+            reader = await self._hire()
+
+    async def _listen(self, reader: asyncio.StreamReader) -> bool:
+        """Until the lease is lost (true) or the process is gone (false)."""
         while True:
             match await read_frame(reader, Renewed | Lost):
                 case Renewed(sent_at=sent_at):
                     self._worker.lease.renewed(sent_at)
                 case Lost():
-                    self._worker.lose_lease()
-                    return
+                    return True
                 case None:
-                    logger.warning("the process that keeps the lease has died; starting another")
-                    await self.start()
-                    return
+                    return False
+
+    async def _pulse(self) -> None:
+        while self._writer is not None:
+            self._writer.write(framed(Pulse(len(self._worker.jobs), 0, None)))
+            await asyncio.sleep(PULSE)
 
 
 async def _wait(event: asyncio.Event) -> None:
     await event.wait()
+
+
+async def _end_tasks() -> None:
+    """Cancel what is left on the loop; code that does not heed that is left behind."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    if rest:
+        await asyncio.wait(rest, timeout=PULSE)
 
 
 def _spawn_guardian(descriptor: int) -> subprocess.Popen[bytes]:

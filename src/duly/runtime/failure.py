@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from duly.model.attempt import Failure
+from duly.runtime.text import storable
 
 LONGEST_MESSAGE = 4_000
 LONGEST_TRACEBACK = 16_000
@@ -16,12 +17,12 @@ _OWN_CODE = str(Path(__file__).parent)
 
 def failure_of(error: BaseException) -> Failure:
     """Type, message, traceback and fingerprint; it never raises itself."""
-    kind = type(error).__name__
+    kind = storable(type(error).__name__)
     frames = _frames(error.__traceback__)
     return Failure(
         type=kind,
-        message=_storable(_message(error))[:LONGEST_MESSAGE],
-        traceback=_storable(_text(error))[-LONGEST_TRACEBACK:],
+        message=storable(_message(error))[:LONGEST_MESSAGE],
+        traceback=storable(_text(error))[-LONGEST_TRACEBACK:],
         fingerprint=_fingerprint(kind, frames),
     )
 
@@ -60,8 +61,3 @@ def _fingerprint(kind: str, frames: list[FrameType]) -> str:
     """The same for the same fault, also after lines have moved and in another folder."""
     places = [f"{Path(f.f_code.co_filename).name}:{f.f_code.co_name}" for f in frames[-6:]]
     return hashlib.sha256("\n".join([kind, *places]).encode(errors="replace")).hexdigest()[:16]
-
-
-def _storable(text: str) -> str:
-    """Without what a database's text cannot hold."""
-    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()

@@ -6,19 +6,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 
 from duly.config import Config
 from duly.errors import StoreError
 from duly.runtime.frames import framed, read_frame
 from duly.runtime.keeper import LeaseKeeper
+from duly.runtime.lease import clock
 from duly.runtime.loop import Loop
-from duly.runtime.messages import Charge, Farewell, Lost, Renewed, ToGuardian
+from duly.runtime.machine import processor_time
+from duly.runtime.messages import Charge, Farewell, Lost, Pulse, Renewed, ToGuardian
 from duly.store.open import open_store
+from duly.store.protocol import Store
 
 CAUSE = "the program that ran the worker is gone"
+CAUSE_STOPPED = "the program that ran the worker was stopped"
+LOOK = 1.0
+
+logger = logging.getLogger("duly.lease")
 
 
 def main() -> None:
@@ -42,17 +51,65 @@ async def _guard(connection: socket.socket) -> None:
         lost=lambda: writer.write(framed(Lost())),
     )
     beating = asyncio.create_task(Loop("heartbeat", keeper.tick).run())
-    goodbye = await read_frame(reader, ToGuardian)
+    watch = _Watch(charge, connection)
+    looking = asyncio.create_task(watch.look())
+    while isinstance(word := await read_frame(reader, ToGuardian), Pulse):
+        watch.pulse()
     beating.cancel()
-    if not isinstance(goodbye, Farewell):
-        for _ in range(20):
-            try:
-                await store.arun(store.reap([charge.worker], CAUSE, expired_only=False))
-            except StoreError:
-                await asyncio.sleep(0.5)
-            else:
-                break
+    looking.cancel()
+    if not isinstance(word, Farewell):
+        await _take_back(store, charge, CAUSE_STOPPED if watch.found_stopped else CAUSE)
     store.close()
+
+
+async def _take_back(store: Store, charge: Charge, cause: str) -> None:
+    for _ in range(20):
+        try:
+            await store.arun(store.reap([charge.worker], cause, expired_only=False))
+        except StoreError:
+            await asyncio.sleep(0.5)
+        else:
+            return
+
+
+class _Watch:
+    """An eye on the program: is it there, and does it go on?
+
+    When it is not, the socket's end is made to be read: the program's own end of it may be held
+    by something that it has forked. A program that shows no pulse but uses the processor goes
+    on: its code holds the interpreter's lock.
+    """
+
+    def __init__(self, charge: Charge, connection: socket.socket) -> None:
+        self.found_stopped = False
+        self._charge = charge
+        self._connection = connection
+        self._seen_at = clock.monotonic()
+        self._processor_time = -1
+
+    def pulse(self) -> None:
+        """The program has shown that it goes on."""
+        self._seen_at = clock.monotonic()
+
+    async def look(self) -> None:
+        """Look until the program is gone or stopped."""
+        while True:
+            if self._is_over():
+                break
+            await asyncio.sleep(LOOK)
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RD)
+
+    def _is_over(self) -> bool:
+        if os.getppid() != self._charge.process:
+            return True
+        used = processor_time(self._charge.process)
+        if used != self._processor_time:
+            self._processor_time = used
+            self.pulse()
+        silence = clock.monotonic() - self._seen_at
+        self.found_stopped = silence > self._charge.lease
+        return self.found_stopped
 
 
 if __name__ == "__main__":

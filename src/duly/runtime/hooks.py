@@ -5,34 +5,54 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import Sequence
+from uuid import UUID
 
 from duly.errors import StoreError
 from duly.model.attempt import Outcome
 from duly.model.job import State
+from duly.model.query import Reaped
 from duly.model.settlement import Settlement
-from duly.registry.task import TaskDefinition
+from duly.registry.task import Registry, TaskDefinition
 from duly.store.protocol import Store
 
 logger = logging.getLogger("duly.worker")
 
 
 async def call_hooks(store: Store, definition: TaskDefinition, settled: Settlement) -> None:
-    """Call what the task wants called; what a hook raises is logged and goes no further."""
+    """Call what the task wants called after this settlement."""
+    failed = settled.outcome in (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.CRASHED)
+    await _call(store, definition, settled.job_id, settled.state, failed)
+
+
+async def call_hooks_of_reaped(store: Store, registry: Registry, reaped: Sequence[Reaped]) -> None:
+    """Call what tasks want called for jobs that were taken back from a dead worker."""
+    dead = [each.job_id for each in reaped if each.state is State.DEAD]
+    if not dead or not any(definition.hooks.any for definition in registry):
+        return
+    for record in await store.arun(store.get(dead)):
+        definition = None if record is None else registry.get(record.task)
+        if record is not None and definition is not None:
+            await _call(store, definition, record.id, State.DEAD, failed=True)
+
+
+async def _call(
+    store: Store, definition: TaskDefinition, job_id: UUID, state: State, failed: bool
+) -> None:
+    """Call the hooks; what one raises is logged and goes no further."""
     hooks = definition.hooks
-    wanted = []
-    if settled.state is State.SUCCEEDED:
-        wanted.append(hooks.on_success)
-    elif settled.outcome in (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.CRASHED):
-        wanted.append(hooks.on_failure)
-    if settled.state is State.DEAD:
-        wanted.append(hooks.on_dead)
+    wanted = [
+        hooks.on_success if state is State.SUCCEEDED else None,
+        hooks.on_failure if failed else None,
+        hooks.on_dead if state is State.DEAD else None,
+    ]
     calls = [hook for hook in wanted if hook is not None]
     if not calls:
         return
     try:
-        (record,) = await store.arun(store.get([settled.job_id]))
+        (record,) = await store.arun(store.get([job_id]))
     except StoreError as error:
-        logger.warning("hooks of job %s are not called: %s", settled.job_id, error)
+        logger.warning("hooks of job %s are not called: %s", job_id, error)
         return
     for hook in calls:
         try:
@@ -41,4 +61,4 @@ async def call_hooks(store: Store, definition: TaskDefinition, settled: Settleme
             else:
                 await asyncio.to_thread(hook, record)
         except Exception:
-            logger.exception("a hook of job %s failed", settled.job_id)
+            logger.exception("a hook of job %s failed", job_id)

@@ -14,9 +14,9 @@ class LeaseClock:
     in the database.
     """
 
-    def __init__(self, length: float) -> None:
+    def __init__(self, length: float, sent_at: float | None = None) -> None:
         self.length = length
-        self._until = clock.monotonic() + length
+        self._until = (clock.monotonic() if sent_at is None else sent_at) + length
 
     def renewed(self, sent_at: float) -> None:
         """A renewal that was sent at this monotonic moment has been confirmed."""

@@ -59,9 +59,17 @@ class Loop:
             self._failures += 1
             if self._failures == 1:
                 logger.warning("%s: %s; trying again", self.name, error)
-            longest = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2 ** min(self._failures, 10))
-            return random.uniform(longest / 2, longest)
+            return self._pause()
+        except Exception:
+            # A fault of ours, or an answer nobody thought of: not a reason to stop for good.
+            self._failures += 1
+            logger.exception("%s failed; trying again", self.name)
+            return self._pause()
         if self._failures:
             logger.info("%s: the store is back after %d failures", self.name, self._failures)
             self._failures = 0
         return pause
+
+    def _pause(self) -> float:
+        longest = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2 ** min(self._failures, 10))
+        return random.uniform(longest / 2, longest)

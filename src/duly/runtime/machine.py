@@ -50,7 +50,32 @@ def resident_bytes(pid: int) -> int:
 
 def is_dead(worker: Worker, machine: str) -> bool:
     """Whether the worker's process is certainly gone: it ran here, and it does not any more."""
-    return worker.machine == machine and process_started(worker.pid) != worker.process_started
+    if worker.machine != machine or worker.process_started == 0:
+        return False
+    started = process_started(worker.pid)
+    if started == 0:
+        return not _exists(worker.pid)
+    return started != worker.process_started or is_defunct(worker.pid)
+
+
+def is_defunct(pid: int) -> bool:
+    """Whether the process is dead and only its parent has not asked for its exit status yet."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] in ("Z", "X")
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is such a process, also one that /proc hides from this user."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def describe(

@@ -14,8 +14,10 @@ class Orders(msgspec.Struct, frozen=True, tag=True):
 
     app: str
     worker: UUID
+    registered_at: float
     settings: WorkerSettings
     log_level: int
+    log_format: str
 
 
 class Renewed(msgspec.Struct, frozen=True, tag=True):
@@ -44,11 +46,12 @@ class Pulse(msgspec.Struct, frozen=True, tag=True):
 
 
 class Charge(msgspec.Struct, frozen=True, tag=True):
-    """To a guardian: whose lease to keep, and in which store."""
+    """To a guardian: which program's lease to keep, and in which store."""
 
     url: str
     schema: str
     worker: UUID
+    process: int
     lease: float
 
 
@@ -57,4 +60,4 @@ class Farewell(msgspec.Struct, frozen=True, tag=True):
 
 
 ToWorker = Orders | Renewed | Lost | Drain
-ToGuardian = Charge | Farewell
+ToGuardian = Charge | Farewell | Pulse

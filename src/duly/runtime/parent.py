@@ -23,3 +23,13 @@ def die_with_parent() -> None:
         return
     if os.getppid() != parent:
         os._exit(1)
+
+
+def leave_stopping_to_the_parent() -> None:
+    """Do nothing on SIGTERM and SIGINT: the parent decides when this process ends.
+
+    Service managers and terminals send them to every process at once. They are handled rather
+    than ignored: what a task starts would inherit that, and could not be stopped.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)

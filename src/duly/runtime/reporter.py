@@ -13,6 +13,7 @@ from duly.errors import StoreError
 from duly.model.job import JobRecord
 from duly.model.report import LogLine, Progress
 from duly.runtime.context import running
+from duly.runtime.text import storable
 from duly.store.protocol import Store
 
 INTERVAL = 0.5
@@ -54,8 +55,8 @@ class LogCapture(logging.Handler):
                 token=attempt[1],
                 at=datetime.fromtimestamp(record.created, UTC),
                 level=record.levelname,
-                logger=record.name,
-                message=message[:LONGEST_LINE].replace("\x00", "\\x00"),
+                logger=storable(record.name),
+                message=storable(message[:LONGEST_LINE]),
             )
         )
 
@@ -91,7 +92,7 @@ class Reporter:
             job.id,
             job.token,
             fraction,
-            message[:LONGEST_LINE].replace("\x00", ""),
+            storable(message[:LONGEST_LINE]),
             datetime.now(UTC),
         )
         with self._lock:

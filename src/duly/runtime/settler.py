@@ -6,13 +6,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from duly.errors import StoreUnavailable
-from duly.model.settlement import Settlement
+from duly.errors import StoreFull, StoreUnavailable
+from duly.model.attempt import Failure
+from duly.model.settlement import Settlement, bury
 from duly.runtime.lease import LeaseClock
+from duly.runtime.text import storable
 from duly.store.protocol import Store
 
 BATCH = 500
 PAUSE = 0.2
+TRIES = 5
+REASON_REFUSED = "its outcome cannot be stored"
 
 logger = logging.getLogger("duly.worker")
 
@@ -63,10 +67,11 @@ class Settler:
             await self._write(batch)
 
     async def _write(self, batch: list[Settlement]) -> None:
+        tries = 0
         while True:
             try:
                 landed = await self._store.arun(self._store.settle(batch))
-            except StoreUnavailable as error:
+            except (StoreUnavailable, StoreFull) as error:
                 if self._lease.remaining() <= 0:
                     logger.error(
                         "%d outcomes could not be reported before the lease ended: %s",
@@ -77,6 +82,13 @@ class Settler:
                     return
                 await asyncio.sleep(PAUSE)
                 continue
+            except Exception as error:
+                tries += 1
+                if tries < TRIES:
+                    await asyncio.sleep(PAUSE)
+                    continue
+                await self._write_apart(batch, error)
+                return
             break
         del self._pending[: len(batch)]
         for settlement, accepted in zip(batch, landed, strict=True):
@@ -89,3 +101,21 @@ class Settler:
                     settlement.token,
                 )
             self._written(settlement, accepted)
+
+    async def _write_apart(self, batch: list[Settlement], error: Exception) -> None:
+        """The store refuses a batch: an outcome that is to blame must not hold up the others.
+
+        Such a job is dead instead; it would come to the same outcome again.
+        """
+        if len(batch) > 1:
+            for each in batch:
+                await self._write([each])
+            return
+        refused = batch[0]
+        if refused.reason == REASON_REFUSED:
+            logger.error("the end of job %s cannot be stored: %s", refused.job_id, error)
+            del self._pending[:1]
+            return
+        failure = Failure(type(error).__name__, storable(str(error)))
+        self._pending[0] = bury(refused.job_id, refused.token, REASON_REFUSED, failure)
+        await self._write(self._pending[:1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from duly.model.attempt import Outcome
+from duly.model.attempt import Failure, Outcome
 from duly.model.job import JobRecord
 from duly.policy.verdict import Verdict
 from duly.registry.task import TaskDefinition
@@ -21,8 +21,10 @@ class Slot:
     """One job, how it is run, and why it is being stopped if it is."""
 
     __slots__ = (
+        "begun",
         "closed",
         "context",
+        "deadline",
         "definition",
         "errand",
         "job",
@@ -42,7 +44,12 @@ class Slot:
         self.errand: Errand | None = None
         self.kill: Callable[[], None] | None = None
         self.timers: list[asyncio.TimerHandle] = []
-        self.overdue = False
+        self.deadline: float | None = None
+        """The event loop's moment of the hard time limit."""
+        self.begun = False
+        """Whether it is an at-most-once job whose code may have done something."""
+        self.overdue: float | None = None
+        """The time limit, in seconds, that it was stopped for."""
         self.stopping = False
         self.releasing = False
         self.closed = False
@@ -62,13 +69,37 @@ class Slot:
         for timer in self.timers:
             timer.cancel()
 
+    def judged(self, verdict: Verdict) -> Verdict:
+        """The verdict, unless the code returned because it was told to stop."""
+        if verdict.outcome is Outcome.SUCCEEDED and self.context.noticed:
+            return self.verdict_when_stopped(asyncio.CancelledError("told to stop"))
+        return verdict
+
     def verdict_when_stopped(self, error: BaseException) -> Verdict:
         """What it means that the code ended because it was stopped."""
         if self.releasing:
-            return Verdict(Outcome.RELEASED)
+            return self.released()
         if self.stopping:
             by_force = self.kill is not None
             return Verdict(Outcome.CANCELLED, reason=REASON_KILLED if by_force else REASON_STOPPED)
-        if self.overdue:
-            return timed_out(self.definition, self.job, self.job.timeout or 0.0)
+        if self.overdue is not None:
+            if self.kill is not None:
+                return self.given_up(self.overdue)
+            return timed_out(self.definition, self.job, self.overdue)
         return raised(self.definition, self.job, error)
+
+    def released(self) -> Verdict:
+        """Back to where it was; but what must not run twice does not run again."""
+        if self.begun:
+            return _lost("its worker stopped while it ran")
+        return Verdict(Outcome.RELEASED)
+
+    def given_up(self, limit: float) -> Verdict:
+        """The time limit has passed and the code did not end by itself."""
+        if self.begun:
+            return _lost(f"it was stopped after {limit:g} s and did not report")
+        return timed_out(self.definition, self.job, limit)
+
+
+def _lost(why: str) -> Verdict:
+    return Verdict(Outcome.LOST, error=Failure("Lost", why, fingerprint="Lost"))

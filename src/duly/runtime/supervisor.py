@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import socket
-import sys
 from datetime import timedelta
 from uuid import UUID
 
@@ -14,12 +12,14 @@ from duly.errors import StoreError
 from duly.model.identifiers import new_id
 from duly.registry.task import Registry
 from duly.runtime.frames import framed, read_frame
+from duly.runtime.hooks import call_hooks_of_reaped
 from duly.runtime.janitor import Janitor
 from duly.runtime.keeper import LeaseKeeper
 from duly.runtime.lease import clock
 from duly.runtime.loop import Loop
 from duly.runtime.machine import cause_of_death, describe, processor_time
 from duly.runtime.messages import Drain, Lost, Orders, Pulse, Renewed
+from duly.runtime.processes import Companion, spawn
 from duly.runtime.settings import WorkerSettings
 from duly.runtime.watchdog import Watchdog
 from duly.store.protocol import Store
@@ -28,6 +28,7 @@ HEALTH_CHECK = 1.0
 DEADLINE_MARGIN = 5.0
 SHORT_LIFE = 5.0
 LONGEST_RESTART_PAUSE = 10.0
+LONGEST_SILENCE = 600.0
 
 logger = logging.getLogger("duly.supervisor")
 
@@ -35,18 +36,14 @@ logger = logging.getLogger("duly.supervisor")
 class _Child:
     """One worker process."""
 
-    def __init__(
-        self,
-        worker: UUID,
-        process: asyncio.subprocess.Process,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
+    def __init__(self, worker: UUID, companion: Companion) -> None:
         self.worker = worker
-        self.process = process
-        self.reader = reader
-        self.writer = writer
+        self.process = companion.process
+        self.reader = companion.reader
+        self.writer = companion.writer
         self.started_at = clock.monotonic()
+        self.registered_at = self.started_at
+        self.pulse_at = self.started_at
         self.seen_at = self.started_at
         self.processor_time = -1
         self.deadline: float | None = None
@@ -77,6 +74,7 @@ class Supervisor:
         processes: int,
         version: str,
         janitor: Janitor,
+        log_format: str,
     ) -> None:
         self._target = target
         self._store = store
@@ -86,8 +84,9 @@ class Supervisor:
         self._version = version
         self._children: dict[UUID, _Child] = {}
         self._keeper = LeaseKeeper(store, settings.lease)
-        self._watchdog = Watchdog(store, settings.lease)
+        self._watchdog = Watchdog(store, registry, settings.lease)
         self._janitor = janitor
+        self._log_format = log_format
         self._stopping = asyncio.Event()
         self._early_deaths = 0
 
@@ -136,24 +135,16 @@ class Supervisor:
 
     async def _start(self) -> _Child | None:
         worker = new_id()
-        ours, theirs = socket.socketpair()
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "duly.runtime.child",
-                str(theirs.fileno()),
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-                stdin=asyncio.subprocess.DEVNULL,
-            )
-        finally:
-            theirs.close()
-        reader, writer = await asyncio.open_connection(sock=ours)
-        child = _Child(worker, process, reader, writer)
+            child = _Child(worker, await spawn("duly.runtime.child"))
+        except OSError as error:
+            logger.error("a worker process cannot be started: %s; trying again", error)
+            await self._rest(1.0)
+            return None
         if not await self._register(child):
-            process.kill()
-            await process.wait()
+            child.process.kill()
+            await child.process.wait()
+            child.writer.close()
             return None
         self._children[worker] = child
         self._keeper.add(
@@ -161,7 +152,16 @@ class Supervisor:
             renewed=lambda sent_at: child.tell(Renewed(sent_at)),
             lost=lambda: child.tell(Lost()),
         )
-        child.tell(Orders(self._target, worker, self._settings, logger.getEffectiveLevel()))
+        child.tell(
+            Orders(
+                self._target,
+                worker,
+                child.registered_at,
+                self._settings,
+                logger.getEffectiveLevel(),
+                self._log_format,
+            )
+        )
         if self._stopping.is_set():
             child.tell(Drain(0.0))
         return child
@@ -178,6 +178,7 @@ class Supervisor:
         lease = timedelta(seconds=self._settings.lease)
         while not self._stopping.is_set():
             try:
+                child.registered_at = clock.monotonic()
                 await self._store.arun(self._store.register_worker(record, lease))
             except StoreError as error:
                 logger.warning("the worker cannot be registered yet: %s", error)
@@ -192,7 +193,7 @@ class Supervisor:
             message = await read_frame(child.reader, Pulse)
             if message is None:
                 break
-            child.seen_at = clock.monotonic()
+            child.seen_at = child.pulse_at = clock.monotonic()
             child.deadline = message.deadline
         await child.process.wait()
         child.writer.close()
@@ -221,6 +222,7 @@ class Supervisor:
             break
         if taken:
             logger.warning("took back %d jobs of worker process %d", len(taken), child.process.pid)
+            await call_hooks_of_reaped(self._store, self._registry, taken)
 
     async def _pause_after(self, child: _Child) -> None:
         """Do not start processes as fast as they die."""
@@ -250,6 +252,8 @@ class Supervisor:
                 child.seen_at = max(child.seen_at, now)
             if now - child.seen_at > self._settings.lease:
                 child.kill(f"it did not respond for {self._settings.lease:g} s")
+            elif now - child.pulse_at > max(LONGEST_SILENCE, self._settings.lease):
+                child.kill(f"its event loop did not turn for {now - child.pulse_at:.0f} s")
             elif child.deadline is not None and now > child.deadline + DEADLINE_MARGIN:
                 child.kill("a job did not stop at its hard time limit")
         return HEALTH_CHECK

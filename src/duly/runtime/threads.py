@@ -8,19 +8,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from queue import SimpleQueue
+from typing import Any
 
 from duly.control import TimeLimitExceeded
 
 
 class Errand:
-    """One call in one thread."""
+    """One call in one thread. What it returned or raised is handed to `deliver` in any case."""
 
-    __slots__ = ("_lock", "_thread", "run")
+    __slots__ = ("_closed", "_deliver", "_lock", "_run", "_thread")
 
-    def __init__(self, run: Callable[[], None]) -> None:
-        self.run = run
+    def __init__(
+        self, run: Callable[[], Any], deliver: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        self._run = run
+        self._deliver = deliver
         self._lock = threading.Lock()
         self._thread: int | None = None
+        self._closed = False
 
     def interrupt(self) -> bool:
         """Raise TimeLimitExceeded in the call; False when it is not under way."""
@@ -31,15 +36,29 @@ class Errand:
             return True
 
     def perform(self) -> None:
-        """Make the call. An interruption that comes too late is dropped."""
+        """Make the call and deliver. An interruption that comes too late is dropped."""
         with self._lock:
             self._thread = threading.get_ident()
+        value: Any = None
+        failure: BaseException | None = None
         try:
-            copy_context().run(self.run)
-        finally:
-            with self._lock:
+            value = copy_context().run(self._run)
+        except BaseException as error:
+            failure = error
+        while not self._closed:
+            try:
+                self._close()
+            except TimeLimitExceeded:
+                continue
+        self._deliver(value, failure)
+
+    def _close(self) -> None:
+        """From here on nothing can be raised in the thread."""
+        with self._lock:
+            if self._thread is not None:
                 _raise_in(self._thread, None)
-                self._thread = None
+            self._thread = None
+            self._closed = True
 
 
 class Crew:
@@ -80,7 +99,8 @@ class Crew:
             errand = self._errands.get()
             if errand is None:
                 return
-            # It may arrive between the end of the call and the end of its errand.
+            # Of two interruptions the second may arrive between the call and its delivery; the
+            # job is then given up by the hard limit that sent it.
             with suppress(TimeLimitExceeded):
                 errand.perform()
             with self._lock:

@@ -7,6 +7,8 @@ from uuid import UUID
 
 from duly.errors import StoreError
 from duly.model.query import Reaped
+from duly.registry.task import Registry
+from duly.runtime.hooks import call_hooks_of_reaped
 from duly.runtime.lease import clock
 from duly.runtime.machine import is_dead, machine_identity
 from duly.store.protocol import Store
@@ -24,8 +26,9 @@ class Watchdog:
     second only the dead are.
     """
 
-    def __init__(self, store: Store, lease: float) -> None:
+    def __init__(self, store: Store, registry: Registry, lease: float) -> None:
         self._store = store
+        self._registry = registry
         self._period = lease / 3
         self._machine = machine_identity()
         self._expired: dict[UUID, float] = {}
@@ -60,15 +63,15 @@ class Watchdog:
             taken = await self._store.arun(
                 self._store.reap_orphans("the job's worker is not registered")
             )
-            _report(taken, "an unknown worker")
+            await self._report(taken, "an unknown worker")
 
     async def _reap(self, workers: list[UUID], cause: str, expired_only: bool) -> None:
         taken = await self._store.arun(self._store.reap(workers, cause, expired_only))
         for worker in workers:
             self._expired.pop(worker, None)
-        _report(taken, f"{len(workers)} workers ({cause})")
+        await self._report(taken, f"{len(workers)} workers ({cause})")
 
-
-def _report(taken: list[Reaped], whose: str) -> None:
-    if taken:
-        logger.warning("took back %d jobs of %s", len(taken), whose)
+    async def _report(self, taken: list[Reaped], whose: str) -> None:
+        if taken:
+            logger.warning("took back %d jobs of %s", len(taken), whose)
+            await call_hooks_of_reaped(self._store, self._registry, taken)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import threading
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Coroutine
 from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 from duly.errors import LeaseLost, StoreError, StoreUnavailable
@@ -16,32 +15,28 @@ from duly.model.attempt import Outcome
 from duly.model.job import Delivery, JobRecord
 from duly.model.query import Demand
 from duly.model.settlement import Settlement, release
-from duly.policy.verdict import Verdict, settlement
+from duly.policy.verdict import Verdict, is_worn_out, settlement
 from duly.registry.task import Registry, TaskDefinition
-from duly.runtime.attempt import (
-    Superseded,
-    Transaction,
-    run_async,
-    run_blocking,
-    run_transactional,
-    timed_out,
-)
+from duly.runtime.attempt import Transaction
 from duly.runtime.context import JobContext
+from duly.runtime.executor import Executor
 from duly.runtime.hooks import call_hooks
 from duly.runtime.isolation import Isolation
 from duly.runtime.lease import LeaseClock
+from duly.runtime.limits import TimeLimits
+from duly.runtime.logs import about
 from duly.runtime.loop import Loop
 from duly.runtime.reporter import Reporter
 from duly.runtime.settings import WorkerSettings
 from duly.runtime.settler import Settler
 from duly.runtime.slot import Slot
-from duly.runtime.threads import Crew, Errand
-from duly.store.operation import Wake
+from duly.runtime.watching import Watching
 from duly.store.protocol import Store
 
 MOST_UNSETTLED = 2_000
 REACTION = 2.0
 CONTENTION_PAUSE = 0.005
+DEAF_POLL = 1.0
 CANCELLATION_LOOK = 2.0
 CANCELLATION_GAP = 0.25
 
@@ -82,12 +77,11 @@ class Worker:
         self.finished_jobs = 0
         self._store = store
         self._registry = registry
-        self._transaction = transaction
-        self._isolation = isolation
         self._tasks = tuple(sorted(definition.name for definition in registry))
         self._loop = asyncio.get_running_loop()
         self._running: dict[UUID, Slot] = {}
-        self._crew = Crew(settings.concurrency)
+        self._executor = Executor(store, transaction, isolation, settings, self._finish)
+        self._limits = TimeLimits(self._give_up)
         self._settler = Settler(store, lease, self._written)
         self._reporter = Reporter(store)
         self._claimer = Loop("claims", self._claim)
@@ -97,12 +91,13 @@ class Worker:
         self._slot_freed = asyncio.Event()
         self._ended: asyncio.Future[Ending] = self._loop.create_future()
         self._hooked: dict[tuple[UUID, int], TaskDefinition] = {}
+        self._errands: set[asyncio.Task[None]] = set()
         self._draining = False
+        self._solitary = False
         self._claims_unknown = False
         self._credit = 0.0
-        self._done_in_threads: deque[tuple[Slot, Verdict | None]] = deque()
-        self._collecting = False
         self._looked_for_cancellations = 0.0
+        self._watching: Watching | None = None
 
     @property
     def jobs(self) -> list[JobRecord]:
@@ -111,13 +106,13 @@ class Worker:
 
     def next_deadline(self) -> float | None:
         """Seconds until the first hard time limit of a job under way; None without one."""
-        whens = [timer.when() for slot in self._running.values() for timer in slot.timers[:1]]
+        whens = [slot.deadline for slot in self._running.values() if slot.deadline is not None]
         return min(whens) - self._loop.time() if whens else None
 
     async def run(self) -> Ending:
         """Work until drained, or until the lease is lost."""
         self._reporter.capture_logs()
-        watching = _Watching(self._store, self._loop, self._on_change)
+        watching = self._watching = Watching(self._store, self._loop, self._on_change)
         roles = [
             asyncio.create_task(role)
             for role in (
@@ -140,8 +135,7 @@ class Worker:
             await asyncio.gather(*roles, return_exceptions=True)
             await self._reporter.flush()
             self._reporter.release_logs()
-            self._isolation.close()
-            self._crew.close()
+            self._executor.close()
 
     async def drain(self, grace: float) -> None:
         """Claim no more; let jobs finish for `grace` seconds, release the rest, and end."""
@@ -161,10 +155,7 @@ class Worker:
 
     def hurry(self) -> None:
         """Release everything now."""
-        for slot in self._running.values():
-            slot.releasing = True
-            slot.interrupt()
-        self._loop.create_task(self._release_rest_and_end())
+        self._send(self._release_rest_and_end())
 
     async def _release_rest_and_end(self) -> None:
         await self._release_rest()
@@ -180,11 +171,21 @@ class Worker:
         if stoppable:
             await asyncio.wait(stoppable, timeout=REACTION)
         for slot in list(self._running.values()):
-            self._finish(slot, Verdict(Outcome.RELEASED))
+            self._finish(slot, slot.released())
         try:
             await asyncio.wait_for(self._settler.flushed(), max(REACTION, self.lease.remaining()))
         except TimeoutError:
             logger.error("%d outcomes could not be reported", self._settler.backlog)
+        mine = asyncio.current_task()
+        others = [errand for errand in self._errands if errand is not mine]
+        if others:
+            await asyncio.wait(others, timeout=REACTION)
+
+    def _send(self, errand: Coroutine[Any, Any, None]) -> None:
+        """Have something done that nobody waits for."""
+        task = self._loop.create_task(errand)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
 
     def _end(self, ending: Ending) -> None:
         if not self._ended.done():
@@ -211,6 +212,8 @@ class Worker:
         if self._claims_unknown:
             await self._release_unknown_claims()
         free = self.settings.concurrency - len(self._running)
+        if self._solitary and self._running:
+            free = 0
         if free <= 0 or self._settler.backlog > MOST_UNSETTLED:
             self._slot_freed.clear()
             await self._slot_freed.wait()
@@ -218,7 +221,7 @@ class Worker:
         jobs = await self._claim_up_to(free)
         if jobs:
             self.idle.clear()
-            for job in jobs:
+            for job in self._startable(jobs):
                 self._start(job)
             return 0.0
         due = await self._store.arun(self._store.next_due(self.settings.queues, self._tasks))
@@ -229,10 +232,11 @@ class Worker:
         return min(max(due, CONTENTION_PAUSE), self._poll())
 
     def _poll(self) -> float:
-        return self.settings.poll * random.uniform(0.8, 1.2)
+        hears = self._watching is not None and self._watching.hears
+        return (self.settings.poll if hears else DEAF_POLL) * random.uniform(0.8, 1.2)
 
     def _note_idle(self) -> None:
-        if not self._running and not self._settler.backlog:
+        if not self._running and not self._settler.backlog and not self._errands:
             self.idle.set()
 
     async def _claim_up_to(self, free: int) -> list[JobRecord]:
@@ -267,98 +271,64 @@ class Worker:
                 self._settler.put(each)
         self._claims_unknown = False
 
+    def _startable(self, jobs: list[JobRecord]) -> list[JobRecord]:
+        """The claimed jobs that may start together.
+
+        One that is under suspicion, and that no other process can run, runs with nothing beside
+        it; what was claimed with it is given back. While others still run it is given back itself,
+        and nothing is claimed until they are done.
+        """
+        suspects = [
+            job
+            for job in jobs
+            if self._executor.needs_solitude(job, self._registry.require(job.task))
+        ]
+        self._solitary = bool(suspects)
+        if not suspects:
+            return jobs
+        chosen = [job for job in jobs if job not in suspects] if self._running else suspects[:1]
+        for job in jobs:
+            if job not in chosen:
+                self._settler.put(release(job.id, job.token))
+        return chosen
+
     def _start(self, job: JobRecord) -> None:
         definition = self._registry.require(job.task)
         slot = Slot(job, definition, JobContext(job, self._reporter.progress))
         self._running[job.id] = slot
-        if job.timeout is not None:
-            slot.timers.append(self._loop.call_later(job.timeout, self._overdue, slot))
-        if definition.execution.soft_timeout is not None:
-            after = definition.execution.soft_timeout.total_seconds()
-            slot.timers.append(self._loop.call_later(after, self._soft_limit, slot))
-        if job.delivery is Delivery.AT_MOST_ONCE:
-            self._loop.create_task(self._begin(slot))
+        self._limits.watch(slot)
+        if job.alone or job.delivery is Delivery.AT_MOST_ONCE:
+            self._send(self._begin(slot))
         else:
-            self._launch(slot)
+            self._executor.launch(slot)
 
     async def _begin(self, slot: Slot) -> None:
-        """Record durably that an at-most-once job starts, then start it."""
+        """Look at the past of a job under suspicion, record durably that an at-most-once job
+        starts; then start it."""
+        job = slot.job
         try:
-            begun = await self._store.arun(self._store.begin(slot.job.id, slot.job.token))
-        except StoreError:
-            logger.warning("job %s is not started: that could not be recorded", slot.job.id)
+            if job.alone and await self._is_worn_out(slot):
+                self._finish(slot, Verdict(Outcome.CRASHED, error=job.error, final=True))
+                return
+            begun = True
+            if job.delivery is Delivery.AT_MOST_ONCE:
+                begun = await self._store.arun(self._store.begin(job.id, job.token))
+        except StoreError as error:
+            logger.warning("job %s is not started: the store does not answer: %s", job.id, error)
             begun = False
-        if begun and not slot.closed and not self._draining:
-            self._launch(slot)
-        else:
+        if slot.closed:
+            return
+        if not begun or self._draining or slot.stopping:
+            # The store knows of a request to cancel, and heeds it.
             self._finish(slot, Verdict(Outcome.RELEASED))
+            return
+        slot.begun = job.delivery is Delivery.AT_MOST_ONCE
+        self._executor.launch(slot)
 
-    def _launch(self, slot: Slot) -> None:
-        job, definition = slot.job, slot.definition
-        isolated = definition.execution.isolate or job.alone
-        if isolated and job.delivery is not Delivery.TRANSACTIONAL and self._isolation.available:
-            slot.task = self._loop.create_task(self._run_isolated(slot))
-        elif job.delivery is Delivery.TRANSACTIONAL:
-            self._send_to_thread(slot, lambda: self._in_transaction(slot))
-        elif definition.is_async:
-            slot.task = self._loop.create_task(self._run_on_loop(slot))
-        else:
-            limit = self.settings.payload_limit
-            self._send_to_thread(slot, lambda: run_blocking(definition, job, slot.context, limit))
-
-    async def _run_on_loop(self, slot: Slot) -> None:
-        try:
-            verdict = await run_async(
-                slot.definition, slot.job, slot.context, self.settings.payload_limit
-            )
-        except asyncio.CancelledError as error:
-            verdict = slot.verdict_when_stopped(error)
-        self._finish(slot, verdict)
-
-    async def _run_isolated(self, slot: Slot) -> None:
-        try:
-            verdict = await self._isolation.run(slot)
-        except asyncio.CancelledError as error:
-            verdict = slot.verdict_when_stopped(error)
-        self._finish(slot, verdict)
-
-    def _in_transaction(self, slot: Slot) -> Verdict | None:
-        try:
-            return run_transactional(
-                slot.definition,
-                slot.job,
-                slot.context,
-                self.settings.payload_limit,
-                self._store,
-                self._transaction,
-            )
-        except Superseded:
-            logger.warning(
-                "refused: token %d of transactional job %s is stale; what it wrote was rolled back",
-                slot.job.token,
-                slot.job.id,
-            )
-            return None
-
-    def _send_to_thread(self, slot: Slot, run: Callable[[], Verdict | None]) -> None:
-        def work() -> None:
-            try:
-                verdict = run()
-            except BaseException as error:
-                verdict = slot.verdict_when_stopped(error)
-            self._done_in_threads.append((slot, verdict))
-            if not self._collecting:
-                self._collecting = True
-                self._loop.call_soon_threadsafe(self._collect)
-
-        slot.errand = Errand(work)
-        self._crew.send(slot.errand)
-
-    def _collect(self) -> None:
-        self._collecting = False
-        while self._done_in_threads:
-            slot, verdict = self._done_in_threads.popleft()
-            self._finish(slot, verdict)
+    async def _is_worn_out(self, slot: Slot) -> bool:
+        attempts = await self._store.arun(self._store.attempts(slot.job.id))
+        isolated = not self._executor.needs_solitude(slot.job, slot.definition)
+        return is_worn_out(slot.job, attempts, isolated)
 
     def _finish(self, slot: Slot, verdict: Verdict | None) -> None:
         """The job's code has ended, or is given up on."""
@@ -379,42 +349,32 @@ class Worker:
     def _written(self, settled: Settlement, landed: bool) -> None:
         hooked = self._hooked.pop((settled.job_id, settled.token), None)
         if hooked is not None and landed:
-            self._loop.create_task(call_hooks(self._store, hooked, settled))
+            self._send(self._call_hooks(hooked, settled))
+        self._slot_freed.set()
         if not self._running:
             self._claimer.wake()
 
-    def _soft_limit(self, slot: Slot) -> None:
-        slot.overdue = True
-        if slot.errand is not None:
-            slot.errand.interrupt()
-        elif slot.kill is None and slot.task is not None:
-            slot.task.cancel()
+    async def _call_hooks(self, definition: TaskDefinition, settled: Settlement) -> None:
+        await call_hooks(self._store, definition, settled)
+        self._loop.call_soon(self._claimer.wake)
 
-    def _overdue(self, slot: Slot) -> None:
-        """The hard time limit: what does not stop now is given up, and the process with it."""
-        slot.overdue = True
-        if slot.errand is not None:
-            slot.errand.interrupt()
-        else:
-            slot.interrupt()
-        slot.timers.append(self._loop.call_later(REACTION, self._unresponsive, slot))
-
-    def _unresponsive(self, slot: Slot) -> None:
-        seconds = slot.job.timeout or 0.0
+    def _give_up(self, slot: Slot, limit: float) -> None:
+        """Code did not stop at its hard time limit: the process goes, its neighbours are
+        released without a charge."""
         logger.error(
             "job %s (task %s) does not stop at its time limit of %g s: it is given up, and its "
             "process with it",
             slot.job.id,
             slot.job.task,
-            seconds,
+            limit,
+            extra=about(slot.job.id, slot.job.task, slot.job.attempt),
         )
-        self._finish(slot, timed_out(slot.definition, slot.job, seconds))
+        self._finish(slot, slot.given_up(limit))
         if slot.errand is not None:
-            self._crew.replace_lost()
-        self._loop.create_task(self._give_up_process())
+            self._executor.give_up_thread()
+        self._send(self._give_up_process())
 
     async def _give_up_process(self) -> None:
-        """Release the neighbours of code that cannot be stopped, without a charge."""
         self._draining = True
         self._claimer.stop()
         await self._release_rest()
@@ -449,32 +409,3 @@ class Worker:
                     slot.stopping = True
                     slot.interrupt()
         return CANCELLATION_LOOK
-
-
-class _Watching:
-    """A thread that waits for the store's signal and passes it to the event loop."""
-
-    def __init__(
-        self, store: Store, loop: asyncio.AbstractEventLoop, changed: Callable[[], None]
-    ) -> None:
-        self._store = store
-        self._loop = loop
-        self._changed = changed
-        self._closing = threading.Event()
-        threading.Thread(target=self._work, name="duly-watch", daemon=True).start()
-
-    def close(self) -> None:
-        """End soon; nobody waits for the thread."""
-        self._closing.set()
-
-    def _work(self) -> None:
-        change = self._store.watch(Wake.WORKERS)
-        try:
-            while not self._closing.is_set():
-                if change.wait(1.0) and not self._closing.is_set():
-                    try:
-                        self._loop.call_soon_threadsafe(self._changed)
-                    except RuntimeError:
-                        return
-        finally:
-            change.close()

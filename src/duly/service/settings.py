@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -36,4 +37,6 @@ def without_password(text: str) -> str:
 
 
 def _shown(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _shown(inner) for name, inner in value.items()}
     return without_password(value) if isinstance(value, str) else value

@@ -248,6 +248,11 @@ class AsyncTransaction(Protocol):
 class Change(Protocol):
     """A way to wait for somebody's commit without asking the database again and again."""
 
+    @property
+    def hears(self) -> bool:
+        """Whether it works here; if not, `wait` only sleeps, and one has to ask."""
+        ...
+
     def wait(self, timeout: float) -> bool:
         """Block until something may have changed, at most `timeout` seconds; was it so?"""
         ...

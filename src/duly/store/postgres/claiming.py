@@ -18,6 +18,9 @@ from duly.store.records import REASON_EXPIRED
 # each lane gives that many, past those that another claimer has locked. Locking the first rows
 # of every lane would write to far more rows than are taken.
 #
+# They are taken by an array of ids and not by a join: how many a lane gives is unknown when the
+# statement is planned, and for its guess of some thousand the planner reads the whole table.
+#
 # What has expired by then is cancelled in the same statement: a claim that is half done would
 # leave jobs running that nobody was told of.
 #
@@ -66,11 +69,11 @@ taken AS (
     UPDATE {{schema}}.jobs SET state = 'running', token = token + 1, attempt = attempt + 1,
         worker = %(worker)s::uuid,
         started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE {NOW} END
-    FROM locked WHERE jobs.id = locked.id AND NOT late
+    WHERE jobs.id = ANY(ARRAY(SELECT id FROM locked WHERE NOT late))
     RETURNING {columns("jobs")}
 ),
 gone AS (
-    DELETE FROM {{schema}}.jobs USING locked WHERE jobs.id = locked.id AND late
+    DELETE FROM {{schema}}.jobs WHERE jobs.id = ANY(ARRAY(SELECT id FROM locked WHERE late))
     RETURNING {columns("jobs")}, true AS archived
 ),
 {cancelled(f"'{REASON_EXPIRED}'")}

@@ -75,14 +75,24 @@ def with_defaults(url: str) -> str:
     return make_conninfo(url, **{name: v for name, v in defaults.items() if name not in given})
 
 
-def configure(connection: psycopg.Connection[Any]) -> None:
-    """Prepare statements on the server only when no pooler stands between.
-
-    A pooler makes up the process id it greets its clients with; the server's own differs.
-    """
+def is_direct(connection: psycopg.Connection[Any]) -> bool:
+    """Whether no pooler stands between: one makes up the process id it greets its clients with,
+    and the server's own differs."""
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
-    direct = row is not None and row[0] == connection.info.backend_pid
+    return row is not None and row[0] == connection.info.backend_pid
+
+
+def configure(connection: psycopg.Connection[Any]) -> None:
+    """Prepare statements on the server only on a direct connection.
+
+    A plan that the server keeps from when a table was nearly empty has to serve the backlog that
+    comes later, so it may not read whole tables.
+    """
+    direct = is_direct(connection)
     connection.prepare_threshold = 5 if direct else None
+    if direct:
+        connection.execute("SET enable_seqscan = off")
+        connection.execute("SET enable_bitmapscan = off")
     connection.__dict__["duly_used"] = time.monotonic()
 
 

@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 
 from duly.store.operation import Wake
+from duly.store.postgres.connection import is_direct
 
 COALESCE = 0.01
 RETRY_AFTER = 1.0
@@ -69,6 +70,7 @@ class Listener:
         self._url = url
         self._channel = channel(schema, wake)
         self._connection: psycopg.Connection[object] | None = None
+        self.hears = True
 
     def wait(self, timeout: float) -> bool:
         """See duly.store.protocol.Change."""
@@ -81,6 +83,7 @@ class Listener:
             for _ in self._connection.notifies(timeout=timeout, stop_after=1):
                 return True
         except psycopg.Error:
+            self.hears = False
             self.close()
             remaining = deadline - time.monotonic()
             time.sleep(max(0.0, min(RETRY_AFTER, remaining)))
@@ -96,5 +99,7 @@ class Listener:
         connection: psycopg.Connection[object] = psycopg.connect(
             self._url, autocommit=True, prepare_threshold=None
         )
+        # Behind a pooler LISTEN succeeds and nothing ever arrives.
+        self.hears = is_direct(connection)
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         return connection

@@ -53,6 +53,8 @@ class CommitSignal:
 class MemoryWatch:
     """Waits for commits of this process."""
 
+    hears = True
+
     def __init__(self, signal: CommitSignal) -> None:
         self._signal = signal
         self._seen = signal.count
@@ -75,6 +77,8 @@ class FileWatch:
     nothing reports, or not at all. So some looks at data_version follow, at growing intervals;
     it changes with every commit of another connection.
     """
+
+    hears = True
 
     def __init__(self, path: str) -> None:
         self._connection = connect(path, read_only=True)
