@@ -414,12 +414,15 @@ def test_keys_inside_and_a_conflict_that_harms_nothing(library: Library, place: 
                 with pytest.raises(KeyConflict) as caught:
                     await handle.enqueue(task, 4, key=key, key_policy="reject")
                 assert caught.value.holder == outside.id
+            # The batch takes the free key before it meets the other one, and must let go of it.
+            taken = task.using(key="outside", key_policy="reject")
             with pytest.raises(KeyConflict):
                 await handle.enqueue_many(
-                    place.app, [task.job(5), task.using(key="outside", key_policy="reject").job(6)]
+                    place.app, [task.job(5), task.using(key="inside").job(6), taken.job(6)]
                 )
 
-            inside = await handle.enqueue(task, 7, key="inside", key_window=60)
+            inside = await handle.enqueue(task, 7, key="inside", key_policy="reject", key_window=60)
+            assert inside.created
             again = await handle.enqueue(task, 8, key="inside")
             assert (again.id, again.created) == (inside.id, False)
             await handle.execute(f"INSERT INTO notes VALUES ('{note}, after')")

@@ -9,6 +9,7 @@ from duly.model.identifiers import new_id
 from duly.model.job import State
 from duly.model.query import Replay
 from duly.model.settlement import bury
+from duly.policy.verdict import Verdict, settlement
 from tests.support.stores import Scene, failure
 
 
@@ -85,8 +86,9 @@ def test_again_and_again(scene: Scene) -> None:
     for generation in range(2, 6):
         assert scene.replay(job.id) == [Replay.REPLAYED]
         assert scene.replay(job.id) == [Replay.NOT_DEAD]
-        scene.crash(scene.take())
-        dead = scene.crash(scene.take())
+        taken = scene.take()
+        scene.settle(settlement(taken, Verdict(Outcome.CRASHED, error=failure())))
+        dead = scene.get(job.id)
         assert (dead.state, dead.generation, dead.crashes) == (State.DEAD, generation, 1)
 
 

@@ -177,7 +177,7 @@ class StoreModel:
         job = replace(
             job,
             attempt=job.attempt if each.outcome in CHARGED else job.attempt - 1,
-            crashes=job.crashes + 1 if crashed and job.alone else job.crashes,
+            crashes=job.crashes + 1 if each.crashed_alone else job.crashes,
             error=each.error or job.error,
         )
         if state in FINAL:
@@ -395,8 +395,6 @@ def _after_crash(job: JobRecord, cause: str) -> Settlement:
         outcome, error = Outcome.RELEASED, None
     elif job.delivery is Delivery.AT_MOST_ONCE:
         outcome, state, reason = Outcome.LOST, State.DEAD, "lost"
-    elif job.alone and job.crashes + 1 >= job.max_crashes:
-        state, reason = State.DEAD, "crashed"
     return Settlement(
         job_id=job.id, token=job.token, outcome=outcome, state=state, reason=reason, error=error
     )

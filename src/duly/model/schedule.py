@@ -18,6 +18,9 @@ LAST_SUCCESS = "duly.last_success"
 LONGEST_RESULT_KEPT = 64 * 1024
 """A longer result (as JSON text) is not handed on to the next job of the schedule."""
 
+MOST_BUFFERED_SHOWN = 200
+"""How many of a schedule's buffered ticks a look at it shows."""
+
 
 class Overlap(StrEnum):
     """What happens to a tick that is owed while a job of its schedule is live."""

@@ -8,8 +8,10 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def span(length: timedelta, units: int = 2) -> str:
-    """A length of time in its largest units: `0.4 s`, `12 s`, `3 h 20 min`, `2 d`."""
+    """A length of time in its largest units: `4 ms`, `0.4 s`, `12 s`, `3 h 20 min`, `2 d`."""
     seconds = abs(length.total_seconds())
+    if 0.0005 <= seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms"
     if seconds < 10:
         tenths = round(seconds, 1)
         return f"{tenths:g} s"

@@ -33,6 +33,7 @@ class Wake(StrEnum):
 
     WORKERS = "workers"
     WAITERS = "waiters"
+    SCHEDULERS = "schedulers"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -11,13 +11,17 @@ import msgspec
 from duly.errors import KeyConflict
 from duly.model.attempt import Attempt, Failure
 from duly.model.job import Draft, JobRecord, KeyPolicy, State
+from duly.model.schedule import ScheduleRecord, Step, Tick
 
 ERROR_COLUMNS = ("error_type", "error_message", "error_traceback", "error_fingerprint")
 JOB_COLUMNS = (*JobRecord.__struct_fields__[:-1], *ERROR_COLUMNS)
 ATTEMPT_COLUMNS = (*Attempt.__struct_fields__[:-1], *ERROR_COLUMNS)
+SCHEDULE_COLUMNS = (*ScheduleRecord.__struct_fields__, "pause_after_failures")
+TICK_COLUMNS = Tick.__struct_fields__
 
 REASON_CANCELLED = "cancelled on request"
 REASON_EXPIRED = "expired"
+FAILURES_IN_A_ROW = " failures in a row"
 
 
 def record_of(draft: Draft, now: datetime) -> JobRecord:
@@ -108,6 +112,11 @@ class KeyedBatch:
     def contender(self, draft: Draft) -> Draft:
         """The draft that is submitted in place of this one: itself, or its repeat."""
         return draft if draft.key is None else self._contender[draft.task, draft.key]
+
+
+def drafts_of_landed(steps: Sequence[Step], landed: Collection[UUID]) -> list[Draft]:
+    """The drafts of the steps whose ticks have landed, by the ticks' jobs."""
+    return [draft for step in steps for draft in step.drafts if draft.id in landed]
 
 
 def refuse_if_rejecting(draft: Draft, holder: UUID) -> None:

@@ -60,6 +60,12 @@ moved AS (
 # A running job. Put this way, because `state = 'running'` would let the planner read the index of
 # all running jobs instead of looking up a few by id.
 HELD = f"jobs.state NOT IN ({listed(LIVE - {State.RUNNING})})"
+# What a settlement may touch. The array says once more what the join says, and keeps even a plan
+# that was made for an empty table from reading all jobs.
+MINE = (
+    "jobs.id = ANY(%(jobs)s::uuid[]) AND jobs.id = input.job AND jobs.token = input.token"
+    f" AND {HELD}"
+)
 
 # The fast path: what nearly every settlement is.
 SUCCEED = f"""
@@ -70,7 +76,7 @@ input AS MATERIALIZED (
 ),
 gone AS (
     DELETE FROM {{schema}}.jobs USING input
-    WHERE jobs.id = input.job AND jobs.token = input.token AND {HELD}
+    WHERE {MINE}
     RETURNING {columns("jobs", result="input.result AS result")}, true AS archived
 ),
 archived AS (
@@ -119,8 +125,7 @@ held AS MATERIALIZED (
 }, jobs.attempt AS number, input.outcome, input.delay, input.state AS wanted,
         input.error_type AS new_type, input.error_message AS new_message,
         input.error_traceback AS new_traceback, input.error_fingerprint AS new_fingerprint
-    FROM input JOIN {{schema}}.jobs
-    ON jobs.id = input.job AND jobs.token = input.token AND {HELD}
+    FROM input JOIN {{schema}}.jobs ON {MINE}
     ORDER BY jobs.id FOR UPDATE OF jobs
 ),
 decided AS MATERIALIZED (
@@ -220,7 +225,10 @@ ORDER BY id FOR UPDATE
 FORGET_WORKERS = "DELETE FROM {schema}.workers WHERE id = ANY(%(workers)s::uuid[])"
 RUNNING_OF = f"""
 SELECT {COLUMNS} FROM {{schema}}.jobs
-WHERE state = 'running' AND worker = ANY(%(workers)s::uuid[]) ORDER BY id FOR UPDATE
+WHERE id = ANY(ARRAY(
+    SELECT id FROM {{schema}}.jobs WHERE state = 'running' AND worker = ANY(%(workers)s::uuid[])
+)) AND {HELD} AND worker = ANY(%(workers)s::uuid[])
+ORDER BY id FOR UPDATE
 """
 ORPHANS = f"""
 SELECT {COLUMNS} FROM {{schema}}.jobs

@@ -35,9 +35,10 @@ CANCEL_REQUESTS = (
 )
 
 
-def _cancel(
+def cancel(
     job_ids: Sequence[UUID], reason: str | None, now: datetime | None
 ) -> Steps[list[Cancellation]]:
+    """See Verbs.cancel."""
     instant = clock(now)
     answers = {}
     for job_id in dict.fromkeys(job_ids):
@@ -125,7 +126,8 @@ class Control:
         self, job_ids: Sequence[UUID], reason: str | None = None, now: datetime | None = None
     ) -> Operation[list[Cancellation]]:
         return Operation(
-            lambda: _cancel(job_ids, reason, now), wakes=frozenset({Wake.WAITERS, Wake.WORKERS})
+            lambda: cancel(job_ids, reason, now),
+            wakes=frozenset({Wake.WAITERS, Wake.WORKERS, Wake.SCHEDULERS}),
         )
 
     def cancel_requests(self, worker: UUID) -> Operation[list[tuple[UUID, int]]]:
@@ -142,4 +144,6 @@ class Control:
         return Operation(lambda: _run_now(job_ids, now), wakes=frozenset({Wake.WORKERS}))
 
     def expire(self, limit: int, now: datetime | None = None) -> Operation[int]:
-        return Operation(lambda: _expire(limit, now), wakes=frozenset({Wake.WAITERS}))
+        return Operation(
+            lambda: _expire(limit, now), wakes=frozenset({Wake.WAITERS, Wake.SCHEDULERS})
+        )

@@ -9,11 +9,18 @@ from uuid import UUID
 from duly.model.attempt import Outcome
 from duly.model.job import State
 from duly.model.query import Reaped
+from duly.model.schedule import LONGEST_RESULT_KEPT
 from duly.model.settlement import Settlement
 from duly.policy.reaping import after_crash
 from duly.policy.states import CHARGED, FINAL
 from duly.store.operation import Operation, Row, Statement, Steps, Wake
-from duly.store.records import ATTEMPT_COLUMNS, JOB_COLUMNS, REASON_CANCELLED, columns_of
+from duly.store.records import (
+    ATTEMPT_COLUMNS,
+    FAILURES_IN_A_ROW,
+    JOB_COLUMNS,
+    REASON_CANCELLED,
+    columns_of,
+)
 from duly.store.sqlite.rows import COLUMN, changed, clock, duration, job_record
 
 RUNNING = (
@@ -40,6 +47,19 @@ ATTEMPT = (
     f" VALUES ({', '.join('?' * len(ATTEMPT_COLUMNS))})"
 )
 RELEASE_KEY = "DELETE FROM keys WHERE task = ? AND key = ? AND job_id = ?"
+# The end of a job, as its schedule sees it. (?1 now, ?2 state, ?3 nominal time, ?4 result, ?5 id)
+_BETTER = "?2 = 'succeeded' AND (last_success_for IS NULL OR last_success_for <= ?3)"
+_ENOUGH = "?2 = 'dead' AND NOT paused AND failures_in_a_row + 1 >= pause_after_failures"
+TELL_SCHEDULE = (
+    "UPDATE schedules SET last_finished_at = ?1, updated_at = ?1, revision = revision + 1,"
+    " due_at = CASE WHEN awaits_end THEN ?1 ELSE due_at END,"
+    " failures_in_a_row = CASE ?2 WHEN 'succeeded' THEN 0 ELSE failures_in_a_row + (?2 = 'dead') END,"
+    f" last_result = CASE WHEN {_BETTER} THEN ?4 ELSE last_result END,"
+    f" last_success_for = CASE WHEN {_BETTER} THEN ?3 ELSE last_success_for END,"
+    f" paused = CASE WHEN {_ENOUGH} THEN 1 ELSE paused END,"
+    f" note = CASE WHEN {_ENOUGH} THEN (failures_in_a_row + 1) || '{FAILURES_IN_A_ROW}'"
+    " ELSE note END WHERE id = ?5"
+)
 KEEP_KEY = "UPDATE keys SET held_until = ? WHERE task = ? AND key = ? AND job_id = ?"
 EXPIRED_WORKER = "SELECT id FROM workers WHERE id = ? AND lease_until <= ?"
 ANY_WORKER = "SELECT id FROM workers WHERE id = ?"
@@ -152,7 +172,8 @@ def finish(jobs: Sequence[tuple[Row, str, str | None]], instant: int) -> Steps[N
 
 
 def _move(finished: list[Row], instant: int) -> Steps[None]:
-    """Out of the live table, into the archive or to the dead; keys are let go."""
+    """Out of the live table, into the archive or to the dead; keys are let go, and schedules are
+    told."""
     if not finished:
         return
     yield Statement(DELETE, [(row[0],) for row in finished], many=True)
@@ -170,6 +191,22 @@ def _move(finished: list[Row], instant: int) -> Steps[None]:
             yield Statement(RELEASE_KEY, holder)
         else:
             yield Statement(KEEP_KEY, (instant + int(window * 1e6), *holder))
+    ends = [_end(row, instant) for row in finished if row[COLUMN["schedule_id"]] is not None]
+    if ends:
+        yield Statement(TELL_SCHEDULE, ends, many=True)
+
+
+def _end(row: Row, instant: int) -> Row:
+    result = row[COLUMN["result"]]
+    if result is not None and len(result) > LONGEST_RESULT_KEPT:
+        result = None
+    return (
+        instant,
+        row[COLUMN["state"]],
+        row[COLUMN["scheduled_for"]],
+        result,
+        row[COLUMN["schedule_id"]],
+    )
 
 
 def _reap(
@@ -213,7 +250,8 @@ class Settling:
         self, settlements: Sequence[Settlement], now: datetime | None = None
     ) -> Operation[list[bool]]:
         return Operation(
-            lambda: settle(settlements, now), wakes=frozenset({Wake.WAITERS, Wake.WORKERS})
+            lambda: settle(settlements, now),
+            wakes=frozenset({Wake.WAITERS, Wake.WORKERS, Wake.SCHEDULERS}),
         )
 
     def reap(

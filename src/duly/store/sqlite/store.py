@@ -27,6 +27,7 @@ from duly.store.sqlite.readers import Readers
 from duly.store.sqlite.reading import Reading
 from duly.store.sqlite.reports import Reports
 from duly.store.sqlite.retention import Retention
+from duly.store.sqlite.schedules import Schedules
 from duly.store.sqlite.schema import bring_up_to_date
 from duly.store.sqlite.settling import Settling
 from duly.store.sqlite.submission import Submission
@@ -69,7 +70,9 @@ class _Engine:
             self._readers.close()
 
 
-class SqliteStore(Submission, Claiming, Settling, Control, Reading, Fleet, Reports, Retention):
+class SqliteStore(
+    Submission, Claiming, Settling, Control, Reading, Fleet, Reports, Retention, Schedules
+):
     """A store in one SQLite file, or in memory when the path is empty."""
 
     drops_whole_days = False

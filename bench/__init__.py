@@ -1,0 +1,1 @@
+"""The benchmark: Duly beside the bare engine, in one run. Run it with `make bench`."""

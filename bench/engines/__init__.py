@@ -1,0 +1,1 @@
+"""Fresh databases on each engine, and what can be read from them about a run."""

@@ -1,0 +1,144 @@
+"""The processes of a run: Duly's workers, and bare loops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from bench.application import TARGET, Application, build
+from bench.engines.protocol import Database
+from tests.support.fleet import WorkerProcess
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).parent.parent
+PATIENCE = 300.0
+LONGEST_STOP = 30.0
+LOOK = 0.2
+
+
+class TookTooLong(Exception):
+    """Something did not happen in time; the message says what, and what the worker said."""
+
+
+def wait_until(
+    condition: Callable[[], T], what: str, look: float = LOOK, patience: float = PATIENCE
+) -> T:
+    """Ask again and again until the answer is true."""
+    deadline = time.monotonic() + patience
+    while not (answer := condition()):
+        if time.monotonic() > deadline:
+            raise TookTooLong(f"not within {patience:g} s: {what}")
+        time.sleep(look)
+    return answer
+
+
+def wait_for_finished(database: Database, jobs: int) -> None:
+    """Wait until so many jobs are in the archive."""
+    wait_until(lambda: database.finished() >= jobs, f"{jobs} jobs are finished")
+
+
+@contextmanager
+def application(database: Database) -> Iterator[Application]:
+    """An app of this process on the database, with Duly's tables in it."""
+    made = build(database.url)
+    made.app.migrate()
+    try:
+        yield made
+    finally:
+        made.app.close()
+
+
+@contextmanager
+def workers(
+    database: Database, processes: int = 1, concurrency: int = 10
+) -> Iterator[WorkerProcess]:
+    """`duly worker` with so many processes, without waiting for them; ended with the block."""
+    log = database.folder / "worker.log"
+    command = [sys.executable, "-m", "duly", "worker", TARGET, "--log-level", "warning"]
+    command += ["--processes", str(processes), "--concurrency", str(concurrency)]
+    process = _start(command, log, {"DULY_URL": database.url})
+    worker = WorkerProcess(process, log)
+    try:
+        yield worker
+    except TookTooLong as problem:
+        raise TookTooLong(f"{problem}\nThe worker's log:\n{worker.log[-4000:]}") from problem
+    finally:
+        _end(worker)
+
+
+@contextmanager
+def warm_workers(
+    database: Database, app: Application, processes: int = 1, concurrency: int = 10
+) -> Iterator[WorkerProcess]:
+    """The same, ready: every process is up, and one has run a job."""
+    with workers(database, processes, concurrency) as worker:
+        store = app.app.store
+        wait_until(
+            lambda: len(store.run(store.workers())) >= processes,
+            "the workers register",
+            look=0.05,
+        )
+        try:
+            app.warm_up.enqueue().result(timeout=PATIENCE)
+        except TimeoutError:
+            raise TookTooLong("the first job is not finished") from None
+        yield worker
+
+
+@contextmanager
+def bare_loops(database: Database, count: int, batch: int) -> Iterator[list[int]]:
+    """Bare worker processes, ready to claim; answers their process ids."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(_bare_loop(database, batch, number)) for number in range(count)]
+
+
+@contextmanager
+def _bare_loop(database: Database, batch: int, number: int) -> Iterator[int]:
+    command = [sys.executable, "-m", "bench.limits.consumer", database.url, str(batch)]
+    log = database.folder / f"bare-{number}.log"
+    process = _start(command, log, {})
+    try:
+        wait_until(
+            lambda: log.read_text().count("ready") > 0 or process.poll() is not None,
+            "the bare loop is ready",
+            look=0.01,
+        )
+        if process.poll() is not None:
+            raise TookTooLong(f"the bare loop has ended:\n{log.read_text()[-4000:]}")
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _start(command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("DULY_")}
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            cwd=log.parent,
+            env=inherited | environment | {"PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+
+
+def _end(worker: WorkerProcess) -> None:
+    """Stop the worker; kill it and its processes if it does not."""
+    if worker.process.poll() is not None:
+        return
+    try:
+        worker.terminate(timeout=LONGEST_STOP)
+    except subprocess.TimeoutExpired:
+        worker.signal_tree(signal.SIGKILL)
+        worker.process.wait()

@@ -1,0 +1,128 @@
+"""How much is measured: the same scenarios, with other numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """The numbers of one run. All are jobs unless their name says otherwise."""
+
+    name: str
+    submitted_by_one: int
+    submitted_by_many: int
+    in_bulk: int
+    drained: int
+    batches: tuple[int, ...]
+    drained_per_batch: int
+    steady: int
+    on_idle_system: int
+    seconds_at_rate: float
+    rate: int
+    delayed: int
+    others: int
+    backlogs: tuple[int, ...]
+    claims: int
+    drained_per_backlog: int
+    recoveries: int
+    run_by_one_child: int
+    on_disk: int
+    counted: int
+    idle_seconds: float
+
+
+TINY = Size(
+    name="tiny",
+    submitted_by_one=10,
+    submitted_by_many=64,
+    in_bulk=300,
+    drained=300,
+    batches=(20,),
+    drained_per_batch=100,
+    steady=300,
+    on_idle_system=5,
+    seconds_at_rate=0.3,
+    rate=100,
+    delayed=5,
+    others=300,
+    backlogs=(0, 300),
+    claims=3,
+    drained_per_backlog=100,
+    recoveries=1,
+    run_by_one_child=200,
+    on_disk=300,
+    counted=200,
+    idle_seconds=0.5,
+)
+SMALL = Size(
+    name="small",
+    submitted_by_one=300,
+    submitted_by_many=1_600,
+    in_bulk=10_000,
+    drained=5_000,
+    batches=(10, 200),
+    drained_per_batch=2_000,
+    steady=5_000,
+    on_idle_system=40,
+    seconds_at_rate=1.0,
+    rate=1_000,
+    delayed=40,
+    others=20_000,
+    backlogs=(0, 20_000),
+    claims=20,
+    drained_per_backlog=1_000,
+    recoveries=1,
+    run_by_one_child=2_000,
+    on_disk=5_000,
+    counted=2_000,
+    idle_seconds=2.0,
+)
+NORMAL = Size(
+    name="normal",
+    submitted_by_one=2_000,
+    submitted_by_many=16_000,
+    in_bulk=50_000,
+    drained=50_000,
+    batches=(1, 10, 50, 200, 500),
+    drained_per_batch=10_000,
+    steady=50_000,
+    on_idle_system=400,
+    seconds_at_rate=10.0,
+    rate=1_000,
+    delayed=400,
+    others=1_000_000,
+    backlogs=(0, 100_000, 1_000_000),
+    claims=100,
+    drained_per_backlog=10_000,
+    recoveries=3,
+    run_by_one_child=20_000,
+    on_disk=50_000,
+    counted=20_000,
+    idle_seconds=20.0,
+)
+LARGE = Size(
+    name="large",
+    submitted_by_one=10_000,
+    submitted_by_many=80_000,
+    in_bulk=200_000,
+    drained=200_000,
+    batches=(1, 10, 50, 100, 200, 500, 1_000),
+    drained_per_batch=50_000,
+    steady=200_000,
+    on_idle_system=2_000,
+    seconds_at_rate=60.0,
+    rate=1_000,
+    delayed=2_000,
+    others=1_000_000,
+    backlogs=(0, 100_000, 1_000_000, 5_000_000),
+    claims=300,
+    drained_per_backlog=20_000,
+    recoveries=5,
+    run_by_one_child=200_000,
+    on_disk=200_000,
+    counted=50_000,
+    idle_seconds=60.0,
+)
+
+SIZES = {size.name: size for size in (TINY, SMALL, NORMAL, LARGE)}
