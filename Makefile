@@ -5,6 +5,9 @@ LOCK_PYTHON ?= python3.11
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS ?= $(shell [ $(PROCESSORS) -gt 2 ] && echo $(PROCESSORS) || echo 2)
 ARGS ?=
+SIZE ?= normal
+ONLY ?=
+JSON ?=
 
 VENV := .venv
 LOCK_VENV := .venv-lock
@@ -16,7 +19,7 @@ CODE := $(wildcard src tests examples bench)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check lock clean
+.PHONY: help setup demo test bench lint types check lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +38,9 @@ demo: setup ## Run the guided tour
 
 test: setup ## Run the tests; ARGS="tests/unit -k name" selects, WORKERS=4 sets the processes
 	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+
+bench: setup ## Measure beside the bare engine; ONLY=drain,latency SIZE=small JSON=bench/results/NAME.json
+	$(BIN)/python -m bench --size $(SIZE) --only '$(ONLY)' $(if $(JSON),--json $(JSON)) $(ARGS)
 
 lint: setup ## Check style, formatting and the direction of imports
 	$(BIN)/ruff check $(CODE)

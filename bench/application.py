@@ -5,7 +5,6 @@ A worker process finds its database in DULY_URL.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,14 +33,14 @@ async def stamp(given: int) -> int:
     return time.time_ns() // 1000
 
 
-async def outlive(starts: str) -> None:
+def outlive(starts: str) -> None:
     """Note the start in a file; the first time, stay until the process is killed."""
     path = Path(starts)
     first = not path.exists()
     with path.open("a", encoding="utf-8") as lines:
         lines.write(f"{time.time_ns() // 1000}\n")
     if first:
-        await asyncio.sleep(600)
+        time.sleep(600)
 
 
 @dataclass(frozen=True, slots=True)

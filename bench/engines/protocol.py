@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +134,7 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
 class CountsStatements(Protocol):
     """A database whose server counts the statements it runs."""
 

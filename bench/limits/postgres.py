@@ -90,7 +90,7 @@ class BarePostgres:
 
     def create(self) -> None:
         """Make the tables."""
-        self._connection.execute(_TABLES)
+        self._connection.execute(_TABLES, prepare=False)
 
     def insert(self, arguments: Iterable[str]) -> None:
         """COPY one due job for each text."""
@@ -98,9 +98,7 @@ class BarePostgres:
             copy.set_types([*_TYPES, "int4", "int4"])
             for each in arguments:
                 now = datetime.now(UTC)
-                copy.write_row(
-                    (new_id(), TASK, QUEUE, PRIORITY, "pending", now, now, each, 0, 0)
-                )
+                copy.write_row((new_id(), TASK, QUEUE, PRIORITY, "pending", now, now, each, 0, 0))
 
     def insert_one(self, arguments: str) -> None:
         """Insert one due job."""

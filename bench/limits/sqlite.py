@@ -39,9 +39,7 @@ CREATE TABLE attempts (
     ended_at INTEGER NOT NULL, outcome TEXT NOT NULL, PRIMARY KEY (job_id, token)
 ) STRICT, WITHOUT ROWID;
 """
-_INSERT = (
-    f"INSERT INTO jobs ({_COLUMNS}) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, 0, 0, NULL, NULL)"
-)
+_INSERT = f"INSERT INTO jobs ({_COLUMNS}) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, 0, 0, NULL, NULL)"
 _CLAIM = """
 UPDATE jobs SET state = 'running', token = token + 1, attempt = attempt + 1, worker = ?,
     started_at = ?
@@ -109,9 +107,7 @@ class BareSqlite:
         now = time.time_ns() // 1000
         self._connection.execute("BEGIN IMMEDIATE")
         jobs = list(
-            self._connection.execute(
-                _CLAIM, (self._worker, now, QUEUE, TASK, PRIORITY, now, limit)
-            )
+            self._connection.execute(_CLAIM, (self._worker, now, QUEUE, TASK, PRIORITY, now, limit))
         )
         self._connection.execute("COMMIT")
         return jobs

@@ -12,11 +12,15 @@ from duly import config as configuration
 from duly.client.client import Client, Prepared
 from duly.client.filtering import Conditions, criteria, page
 from duly.client.job import Job
+from duly.client.schedules import Schedules
 from duly.client.task import NamedTask, Task
 from duly.hosting import Hosting
 from duly.model.query import Cancellation, Count, Replay
-from duly.policy import options
+from duly.policy import options as option_checks
+from duly.policy.recurrence import Cron, Rule, every
+from duly.policy.recurrence.wall_clock import Fold, Gap
 from duly.registry.declaring import TaskOptions, define
+from duly.registry.scheduling import Rules, ScheduleOptions, define_schedule
 from duly.registry.task import Registry
 from duly.store.open import open_store
 
@@ -33,6 +37,28 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class ScheduleDecorator:
+    """What `@app.cron(...)` and `@app.every(...)` give: it keeps the function's types."""
+
+    def __init__(self, app: App, name: str | None, rule: Rule, options: ScheduleOptions) -> None:
+        self._app = app
+        self._name = name
+        self._rule = rule
+        self._options = options
+
+    @overload
+    def __call__(self, target: Task[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, target: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, target: Callable[P, R], /) -> Task[P, R]: ...
+
+    def __call__(self, target: Any, /) -> Any:
+        task = target if isinstance(target, Task) else self._app.task(target)
+        self._app.schedule(self._name or task.name, task, self._rule, **self._options)
+        return task
 
 
 class App:
@@ -69,6 +95,7 @@ class App:
         self.registry = Registry()
         self.store = open_store(self.config)
         self.client = Client(self.store, self.config, self.registry)
+        self.schedules = Schedules(self.client)
         self._hosting = Hosting(self.config, self.store, self.registry, self.client.transaction)
 
     @overload
@@ -90,9 +117,58 @@ class App:
 
         return register if function is None else register(function)
 
+    def cron(
+        self,
+        expression: str,
+        /,
+        *,
+        name: str | None = None,
+        gap: Gap | None = None,
+        fold: Fold | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> ScheduleDecorator:
+        """Run the task below at these times: `@app.cron("0 9 * * mon-fri", tz="Europe/Berlin")`.
+
+        On a plain function, which becomes a task, or on a task. The schedule has the task's name
+        unless it gets its own. `gap` and `fold` choose another treatment of DST than the default;
+        for the other options see duly.registry.scheduling.ScheduleOptions.
+        """
+        rule = Cron(expression, options.get("tz", "UTC"), gap, fold)
+        return ScheduleDecorator(self, name, rule, options)
+
+    def every(
+        self,
+        *,
+        weeks: float = 0,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        name: str | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> ScheduleDecorator:
+        """Run the task below at a fixed rate, `@app.every(minutes=5)`; with `after_finish=True`
+        at a fixed delay after the end of the job before. See `cron`."""
+        rule = every(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+        return ScheduleDecorator(self, name, rule, options)
+
+    def schedule(
+        self, name: str, task: Task[..., Any] | str, rule: Rules, **options: Unpack[ScheduleOptions]
+    ) -> None:
+        """Declare a schedule: a name, a task that is registered here, and when it is to run.
+
+        `rule` is cron text (in the zone `tz`), a timedelta (fixed rate), a rule, several of these,
+        or a whole Recurrence. Workers put it in force when they start. For schedules that are not
+        part of the code there is `app.schedules`.
+        """
+        definition = self.registry.require(task if isinstance(task, str) else task.name)
+        arguments = definition.arguments.encode_object(options.get("arguments", {}))
+        made = define_schedule(definition.catalogued(), arguments.decode(), rule, options)
+        self.registry.schedules.add(option_checks.schedule(name), made)
+
     def named(self, name: str, *, unchecked: bool = False) -> NamedTask:
         """A task known by name only; `unchecked` allows one that no worker has published."""
-        return NamedTask(options.task(name), self.client, unchecked)
+        return NamedTask(option_checks.task(name), self.client, unchecked)
 
     def enqueue(self, name: str, /, **arguments: Any) -> Job[Any]:
         """Submit by name, for a service that does not import the task."""
@@ -178,13 +254,16 @@ class App:
             encoded = await self.client.aencode((await self.aget(job_id)).task, arguments)
         return (await self.client.areplay([job_id], encoded))[0]
 
-    def start(self, *, workers: int = 10, queues: Iterable[str] = ()) -> None:
-        """Run jobs inside this program, `workers` at a time, from these queues or all.
+    def start(
+        self, *, workers: int = 10, queues: Iterable[str] = (), scheduler: bool = True
+    ) -> None:
+        """Run jobs inside this program, `workers` at a time, from these queues or all, and take
+        part in scheduling recurring work.
 
         No signal handler is set and the main script is not imported again: it works in scripts,
         notebooks and servers. A small process beside this one keeps the lease.
         """
-        self._hosting.start(workers, queues)
+        self._hosting.start(workers, queues, scheduler)
 
     def stop(self, *, wait: bool = True) -> None:
         """End what `start` began: jobs may finish within the grace period, the rest is released.
@@ -194,16 +273,16 @@ class App:
         self._hosting.stop(wait)
 
     def running(
-        self, *, workers: int = 10, queues: Iterable[str] = ()
+        self, *, workers: int = 10, queues: Iterable[str] = (), scheduler: bool = True
     ) -> AbstractContextManager[App]:
         """`start` and `stop` around a block."""
-        return self._hosting.running(self, workers, queues)
+        return self._hosting.running(self, workers, queues, scheduler)
 
     def arunning(
-        self, *, workers: int = 10, queues: Iterable[str] = ()
+        self, *, workers: int = 10, queues: Iterable[str] = (), scheduler: bool = True
     ) -> AbstractAsyncContextManager[App]:
         """`start` and `stop` around an asynchronous block."""
-        return self._hosting.arunning(self, workers, queues)
+        return self._hosting.arunning(self, workers, queues, scheduler)
 
     def run_until_idle(
         self, *, workers: int = 10, queues: Iterable[str] = (), timeout: Duration | None = None

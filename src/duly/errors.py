@@ -10,6 +10,8 @@ DulyError
 ├── ConfigurationError              a setting, a URL, a duplicate task name
 ├── UnknownTask                     no such task is registered or catalogued
 ├── UnknownJob                      no such job (or its retention has passed)
+├── UnknownSchedule                 no such schedule
+├── ScheduleConflict                its name is taken, or its definition is in the code
 ├── KeyConflict                     a live job holds this key
 ├── JobNotSucceeded                 a result was asked for and there is none
 │   ├── JobFailed                   the job is dead
@@ -104,6 +106,23 @@ class UnknownJob(DulyError):
             f"no job {job_id}: its retention has passed, its transaction was not committed, or it "
             "never existed"
         )
+
+
+class UnknownSchedule(DulyError):
+    """No schedule has this name."""
+
+    def __init__(self, schedule: str) -> None:
+        self.schedule = schedule
+        super().__init__(f"no schedule {schedule!r}: it was removed, or never existed")
+
+
+class ScheduleConflict(DulyError):
+    """A schedule cannot be made or changed so: its name is taken, it is declared in code, or
+    others change it all the time."""
+
+    def __init__(self, schedule: str, problem: str) -> None:
+        self.schedule = schedule
+        super().__init__(f"schedule {schedule!r}: {problem}")
 
 
 class KeyConflict(DulyError):

@@ -41,12 +41,12 @@ class Hosting:
         self._process = os.getpid()
         self._lock = threading.Lock()
 
-    def start(self, workers: int, queues: Iterable[str]) -> None:
+    def start(self, workers: int, queues: Iterable[str], scheduler: bool) -> None:
         """Start the worker; an app has one at most."""
         with self._lock:
             if self._worker is not None and self._process == os.getpid():
                 raise ConfigurationError("this app is running already: stop() it first")
-            embedded = self._make(workers, queues, guarded=True)
+            embedded = self._make(workers, queues, guarded=True, scheduler=scheduler)
             embedded.start()
             self._worker, self._process = embedded, os.getpid()
 
@@ -58,9 +58,11 @@ class Hosting:
                 worker.stop(self._config.grace if wait else 0.0)
 
     @contextmanager
-    def running(self, host: Host, workers: int, queues: Iterable[str]) -> Iterator[Host]:
+    def running(
+        self, host: Host, workers: int, queues: Iterable[str], scheduler: bool
+    ) -> Iterator[Host]:
         """Start and stop around a block."""
-        self.start(workers, queues)
+        self.start(workers, queues, scheduler)
         try:
             yield host
         finally:
@@ -68,10 +70,10 @@ class Hosting:
 
     @asynccontextmanager
     async def arunning(
-        self, host: Host, workers: int, queues: Iterable[str]
+        self, host: Host, workers: int, queues: Iterable[str], scheduler: bool
     ) -> AsyncIterator[Host]:
         """Start and stop around an asynchronous block."""
-        await asyncio.to_thread(self.start, workers, queues)
+        await asyncio.to_thread(self.start, workers, queues, scheduler)
         try:
             yield host
         finally:
@@ -79,7 +81,7 @@ class Hosting:
 
     def run_until_idle(self, workers: int, queues: Iterable[str], timeout: Duration | None) -> int:
         """Run a worker until nothing is due, and answer how many attempts ended."""
-        embedded = self._make(workers, queues, guarded=False)
+        embedded = self._make(workers, queues, guarded=False, scheduler=False)
         embedded.start()
         seconds = None if timeout is None else parse_duration(timeout, "timeout").total_seconds()
         try:
@@ -90,7 +92,9 @@ class Hosting:
             raise TimeoutError(f"jobs were still running or due after {seconds:g} s")
         return embedded.finished_jobs
 
-    def _make(self, workers: int, queues: Iterable[str], guarded: bool) -> EmbeddedWorker:
+    def _make(
+        self, workers: int, queues: Iterable[str], guarded: bool, scheduler: bool
+    ) -> EmbeddedWorker:
         from duly.runtime.embedded import EmbeddedWorker
 
         if not 1 <= workers <= 1000:
@@ -111,4 +115,5 @@ class Hosting:
             settings,
             version("duly"),
             guarded,
+            scheduler,
         )

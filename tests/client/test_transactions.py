@@ -396,6 +396,7 @@ def test_a_rollback_leaves_neither(library: Library, place: Place) -> None:
 def test_keys_inside_and_a_conflict_that_harms_nothing(library: Library, place: Place) -> None:
     task, note = place.task(), uuid4().hex
     outside = task.using(key="outside").enqueue(1)
+    task.using(key="taken").enqueue(1)
 
     async def go() -> Job[int]:
         async with library(place) as handle:
@@ -414,11 +415,12 @@ def test_keys_inside_and_a_conflict_that_harms_nothing(library: Library, place: 
                 with pytest.raises(KeyConflict) as caught:
                     await handle.enqueue(task, 4, key=key, key_policy="reject")
                 assert caught.value.holder == outside.id
-            # The batch takes the free key before it meets the other one, and must let go of it.
-            taken = task.using(key="outside", key_policy="reject")
+            # The batch replaces one job before it meets the other, and must undo that.
+            replacing = task.using(key="outside", key_policy="replace")
+            rejecting = task.using(key="taken", key_policy="reject")
             with pytest.raises(KeyConflict):
                 await handle.enqueue_many(
-                    place.app, [task.job(5), task.using(key="inside").job(6), taken.job(6)]
+                    place.app, [task.job(5), replacing.job(99), rejecting.job(6)]
                 )
 
             inside = await handle.enqueue(task, 7, key="inside", key_policy="reject", key_window=60)
@@ -431,7 +433,7 @@ def test_keys_inside_and_a_conflict_that_harms_nothing(library: Library, place: 
     inside = asyncio.run(go())
     assert place.note_is_there(note)
     assert place.note_is_there(f"{note}, after")
-    assert place.stored(task) == 2
+    assert place.stored(task) == 3
     assert place.app.get(inside.id).record == inside.record
     assert place.app.get(outside.id).record.arguments == '{"value":3}'
     assert place.app.get(outside.id).record.priority == 7
@@ -846,6 +848,37 @@ def test_a_transaction_that_holds_the_writer_too_long_is_ended(
         assert [job.record.arguments for job in app.list(task=task.name)] == ['{"value":2}']
     finally:
         app.close()
+
+
+def test_coroutines_that_would_wait_for_each_other_are_told(
+    sqlite_place: Place, memory_place: Place
+) -> None:
+    """A thread that waits for its own transaction would wait until that is ended by force."""
+    for place in (sqlite_place, memory_place):
+        app, task = place.app, place.task()
+
+        async def go(app: App = app, task: Task[[int], int] = task) -> None:
+            inside, may_end = asyncio.Event(), asyncio.Event()
+
+            async def hold() -> None:
+                with app.transaction():
+                    inside.set()
+                    await may_end.wait()
+                    await task.aenqueue(1)
+
+            holder = asyncio.create_task(hold())
+            await inside.wait()
+            with pytest.raises(StoreError, match="would wait for itself"):
+                task.enqueue(2)
+            with pytest.raises(StoreError, match=r"asyncio\.Lock"), app.transaction():
+                pass
+            patient = asyncio.create_task(task.aenqueue(3))
+            may_end.set()
+            await asyncio.gather(holder, patient)
+            task.enqueue(4)
+
+        asyncio.run(go())
+        assert place.stored(task) == 3
 
 
 def test_a_key_let_go_during_the_transaction_can_be_taken_in_it(postgres_place: Place) -> None:

@@ -346,9 +346,12 @@ def _free_port() -> int:
 
 
 @contextmanager
-def own_server(settings: Mapping[str, str]) -> Iterator[Server]:
-    """Yield a running server for one test alone, which may stop, kill and restart it."""
-    directory = _temporary_directory()
+def own_server(settings: Mapping[str, str], parent: Path | None = None) -> Iterator[Server]:
+    """Yield a running server for its caller alone, who may stop, kill and restart it.
+
+    Its files go to a new folder in ``parent``, by default in a place for temporary files.
+    """
+    directory = _temporary_directory(parent)
     try:
         server = Server(find_programs(_wanted_source()), directory, settings)
         server.start()
@@ -451,17 +454,18 @@ def _memory_has_room() -> bool:
     return shutil.disk_usage(_MEMORY).free >= _MEMORY_NEEDED
 
 
-def _temporary_directory() -> Path:
+def _temporary_directory(wanted: Path | None = None) -> Path:
     """Make a directory that the server's user can enter and whose path a socket's name can bear."""
     account = _Account.choose()
-    for parent in dict.fromkeys([tempfile.gettempdir(), "/tmp", "/var/tmp"]):
+    places = [tempfile.gettempdir(), "/tmp", "/var/tmp"] if wanted is None else [str(wanted)]
+    for parent in dict.fromkeys(places):
         room = _LONGEST_SOCKET_PATH - len("/duly-test-12345678/server/sockets/.s.PGSQL.65535")
         if account.can_reach(Path(parent)) and len(parent) <= room:
             directory = Path(tempfile.mkdtemp(prefix="duly-test-", dir=parent))
             directory.chmod(0o711)
             return directory
     raise PostgresUnavailable(
-        "Neither $TMPDIR nor /tmp nor /var/tmp can be entered by the user of the test server."
+        f"The server's user can enter none of {', '.join(places)}, or the path is too long."
     )
 
 

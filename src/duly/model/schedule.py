@@ -259,9 +259,7 @@ def _metadata(schedule: ScheduleRecord) -> str | None:
 def plain(record: ScheduleRecord) -> dict[str, Any]:
     """The record as JSON-ready values, for people and programs alike."""
     values: dict[str, Any] = msgspec.to_builtins(record)
-    definition = msgspec.json.decode(
-        msgspec.json.encode(msgspec.structs.asdict(record.definition))
-    )
+    definition = msgspec.json.decode(msgspec.json.encode(msgspec.structs.asdict(record.definition)))
     template = msgspec.to_builtins(msgspec.structs.asdict(record.definition.template))
     for place, names in ((definition, ("arguments", "recurrence")), (template, ("metadata",))):
         for name in names:

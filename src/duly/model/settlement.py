@@ -15,7 +15,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt's end, decided by policy, to be written under the attempt's fencing token.
 
     `state` is where the job goes; a pending one is due `delay` after the store's clock. A crash
-    is charged to the job when it `crashed_alone`: nobody else can have caused it.
+    is charged to the job when it `crashed_alone`: nobody else can have caused it. `scheduled`
+    says that a schedule may wait for the job's end.
     """
 
     job_id: UUID
@@ -27,6 +28,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     error: Failure | None = None
     crashed_alone: bool = False
+    scheduled: bool = False
 
 
 def succeed(job_id: UUID, token: int, result: str | None) -> Settlement:

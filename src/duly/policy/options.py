@@ -55,6 +55,16 @@ def task(value: str, option: str = "task") -> str:
     return _name(value, option, "shop.send_email")
 
 
+def schedule(value: str, option: str = "name") -> str:
+    """A schedule's name: 1 to 128 ASCII letters, digits and `._-:/`, no dash in front."""
+    return _name(value, option, "reports:daily")
+
+
+def note(value: str, option: str = "note") -> str:
+    """Why something is paused: 1 to 1000 characters, no NUL."""
+    return _text(value, option, LONGEST_REASON, "moving the database")
+
+
 def key(value: str, option: str = "key") -> str:
     """A key that makes a job unique: 1 to 512 characters, no NUL."""
     return _text(value, option, LONGEST_KEY, "welcome:42")

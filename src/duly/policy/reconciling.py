@@ -45,8 +45,6 @@ def reconcile(declarations: Iterable[Declaration], now: datetime) -> Reconciliat
             holds = max(fresh, key=lambda each: (each.first_seen, each.fingerprint))
             if holds.fingerprint != current.in_force:
                 enforce.append(holds)
-        elif current.exists and all(
-            now - each.last_seen > REMOVAL_GRACE for each in all_of_it
-        ):
+        elif current.exists and all(now - each.last_seen > REMOVAL_GRACE for each in all_of_it):
             remove.append(schedule_id)
     return Reconciliation(tuple(enforce), tuple(remove), tuple(taken))

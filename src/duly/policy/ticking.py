@@ -193,9 +193,7 @@ def _due_until(schedule: ScheduleRecord, recurrence: Recurrence, now: datetime) 
     return position
 
 
-def _catch_up(
-    book: _Book, look: Look, recurrence: Recurrence, until: datetime
-) -> FireRange | None:
+def _catch_up(book: _Book, look: Look, recurrence: Recurrence, until: datetime) -> FireRange | None:
     """The ticks that are owed; what became of the others is booked."""
     definition, position = look.schedule.definition, look.schedule.accounted_until
     come = recurrence.range_between(position, until)

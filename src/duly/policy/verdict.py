@@ -50,6 +50,7 @@ def settlement(job: JobRecord, verdict: Verdict) -> Settlement:
         reason=reason,
         error=verdict.error,
         crashed_alone=verdict.outcome is Outcome.CRASHED,
+        scheduled=job.schedule_id is not None,
     )
 
 

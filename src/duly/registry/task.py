@@ -13,6 +13,7 @@ from duly.model.catalogue import CatalogueEntry
 from duly.model.job import Delivery, Priority
 from duly.policy.retry import RetryPolicy
 from duly.registry.arguments import ArgumentCodec, ResultCodec
+from duly.registry.scheduling import DeclaredSchedules
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,10 @@ def _seconds(duration: timedelta | None) -> float | None:
 
 
 class Registry:
-    """The tasks of one app, by name."""
+    """The tasks of one app, by name, and the schedules that its code declares."""
 
     def __init__(self) -> None:
+        self.schedules = DeclaredSchedules()
         self._tasks: dict[str, TaskDefinition] = {}
 
     def add(self, definition: TaskDefinition) -> None:

@@ -65,6 +65,7 @@ async def _work(
         lease,
         Isolation(orders.app, settings.payload_limit),
     )
+    worker.deadline_is_near = lambda: _beat(writer, worker)
     loop = asyncio.get_running_loop()
     drains = _Drains(worker, settings.grace)
     loop.add_signal_handler(signal.SIGTERM, drains.request)
@@ -120,11 +121,15 @@ async def _listen(reader: asyncio.StreamReader, worker: Worker, drains: _Drains)
                 os._exit(1)
 
 
+def _beat(writer: asyncio.StreamWriter, worker: Worker) -> None:
+    until = worker.next_deadline()
+    deadline = None if until is None else clock.monotonic() + until
+    writer.write(framed(Pulse(len(worker.jobs), worker.finished_jobs, deadline)))
+
+
 async def _pulse(writer: asyncio.StreamWriter, worker: Worker, drains: _Drains) -> None:
     while True:
-        until = worker.next_deadline()
-        deadline = None if until is None else clock.monotonic() + until
-        writer.write(framed(Pulse(len(worker.jobs), worker.finished_jobs, deadline)))
+        _beat(writer, worker)
         if not drains.requested:
             _recycle_when_worn(worker, drains)
         await asyncio.sleep(PULSE)

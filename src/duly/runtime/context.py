@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from duly.errors import InvalidOption, NotInTask
 from duly.model.job import JobRecord
+from duly.model.schedule import LastSuccess, last_success_in
 
 Report = Callable[[JobRecord, float, str], None]
 
@@ -41,6 +43,17 @@ class JobContext:
     def idempotency_key(self) -> str:
         """The same in every attempt of the job: hand it to services that take such keys."""
         return str(self.job.id)
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """In a job of a schedule: the nominal time it was made for."""
+        return self.job.scheduled_for
+
+    @property
+    def last_success(self) -> LastSuccess | None:
+        """In a job of a schedule: its last successful tick, as it was known when this job was
+        made; None before the first."""
+        return last_success_in(self.job.metadata) if self.job.schedule_id is not None else None
 
     @property
     def cancelled(self) -> bool:

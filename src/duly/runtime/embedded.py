@@ -26,6 +26,8 @@ from duly.runtime.lease import LeaseClock
 from duly.runtime.loop import Loop
 from duly.runtime.machine import describe
 from duly.runtime.messages import Charge, Farewell, Lost, Pulse, Renewed
+from duly.runtime.reconciler import Reconciler
+from duly.runtime.scheduler import Scheduler
 from duly.runtime.settings import WorkerSettings
 from duly.runtime.watchdog import Watchdog
 from duly.runtime.worker import Ending, Worker
@@ -52,6 +54,7 @@ class EmbeddedWorker:
         settings: WorkerSettings,
         version: str,
         guarded: bool,
+        scheduling: bool,
     ) -> None:
         self._config = config
         self._store = store
@@ -59,6 +62,7 @@ class EmbeddedWorker:
         self._transaction = transaction
         self._settings = settings
         self._version = version
+        self._scheduling = scheduling
         self._guarded = guarded and config.url != "sqlite://"
         self._started: Future[None] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -121,6 +125,10 @@ class EmbeddedWorker:
             Loop("janitor", Janitor(self._store, self._config.retention()).tick),
         ]
         roles = [asyncio.create_task(each.run()) for each in loops]
+        if self._scheduling:
+            reconciler = Reconciler(self._store, self._registry.schedules)
+            roles.append(asyncio.create_task(Loop("declarations", reconciler.tick).run()))
+            roles.append(asyncio.create_task(Scheduler(self._store).run()))
         try:
             while not self._stopping:
                 try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from duly.policy.retention import RetentionPolicy, purges
 from duly.store.protocol import Store
@@ -14,12 +14,14 @@ PERIOD = 30.0
 BATCH = 1_000
 MOST_BATCHES = 50
 TEND_EVERY = 60
+TICKS_KEPT = timedelta(days=90)
 
 logger = logging.getLogger("duly.janitor")
 
 
 class Janitor:
-    """Cancels jobs that expired while no worker came for them, and forgets old finished ones.
+    """Cancels jobs that expired while no worker came for them, and forgets old finished ones and
+    what became of old ticks.
 
     Several nodes may do so at once; each takes small bites, and none has to do it.
     """
@@ -34,6 +36,7 @@ class Janitor:
         store = self._store
         await store.arun(store.expire(BATCH))
         await store.arun(store.free_keys(BATCH))
+        await store.arun(store.purge_ticks(datetime.now(UTC) - TICKS_KEPT, BATCH))
         await self._purge()
         if self._rounds % TEND_EVERY == 0:
             oldest = datetime.now(UTC) - self._retention.longest_archived()

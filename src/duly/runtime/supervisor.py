@@ -20,6 +20,8 @@ from duly.runtime.loop import Loop
 from duly.runtime.machine import cause_of_death, describe, processor_time
 from duly.runtime.messages import Drain, Lost, Orders, Pulse, Renewed
 from duly.runtime.processes import Companion, spawn
+from duly.runtime.reconciler import Reconciler
+from duly.runtime.scheduler import Scheduler
 from duly.runtime.settings import WorkerSettings
 from duly.runtime.watchdog import Watchdog
 from duly.store.protocol import Store
@@ -63,7 +65,8 @@ class _Child:
 
 
 class Supervisor:
-    """Runs `processes` worker processes of the app that `target` names."""
+    """Runs `processes` worker processes of the app that `target` names, and takes part in
+    `scheduling` recurring work unless told otherwise."""
 
     def __init__(
         self,
@@ -75,6 +78,7 @@ class Supervisor:
         version: str,
         janitor: Janitor,
         log_format: str,
+        scheduling: bool = True,
     ) -> None:
         self._target = target
         self._store = store
@@ -87,6 +91,7 @@ class Supervisor:
         self._watchdog = Watchdog(store, registry, settings.lease)
         self._janitor = janitor
         self._log_format = log_format
+        self._scheduling = scheduling
         self._stopping = asyncio.Event()
         self._early_deaths = 0
 
@@ -102,6 +107,10 @@ class Supervisor:
             Loop("janitor", self._janitor.tick),
         ]
         roles = [loop.create_task(each.run()) for each in loops]
+        if self._scheduling:
+            reconciler = Reconciler(self._store, self._registry.schedules)
+            roles.append(loop.create_task(Loop("declarations", reconciler.tick).run()))
+            roles.append(loop.create_task(Scheduler(self._store).run()))
         posts = [loop.create_task(self._hold_post()) for _ in range(self._processes)]
         try:
             await asyncio.gather(*posts)

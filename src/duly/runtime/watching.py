@@ -19,11 +19,19 @@ class Watching:
     """A thread that waits for the store's signal. It is only a hint: without it, loops poll."""
 
     def __init__(
-        self, store: Store, loop: asyncio.AbstractEventLoop, changed: Callable[[], None]
+        self,
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        changed: Callable[[], None],
+        wake: Wake = Wake.WORKERS,
+        rest: float = 0.0,
     ) -> None:
+        """`wake` says whose signal it is; after each one the thread rests."""
         self._store = store
         self._loop = loop
         self._changed = changed
+        self._wake = wake
+        self._rest = rest
         self._closing = threading.Event()
         self.hears = True
         """Whether the signal works here."""
@@ -43,7 +51,7 @@ class Watching:
                 self._closing.wait(NAP)
 
     def _watch(self) -> None:
-        change = self._store.watch(Wake.WORKERS)
+        change = self._store.watch(self._wake)
         try:
             while not self._closing.is_set():
                 changed = change.wait(NAP)
@@ -51,6 +59,7 @@ class Watching:
                 if changed and not self._closing.is_set():
                     try:
                         self._loop.call_soon_threadsafe(self._changed)
+                        self._closing.wait(self._rest)
                     except RuntimeError:
                         # The loop is closed: there is nobody left to tell.
                         self._closing.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -75,6 +75,9 @@ class Worker:
         self.idle = asyncio.Event()
         """Set while nothing runs, nothing is due, and nothing is left to write."""
         self.finished_jobs = 0
+        self.deadline_is_near: Callable[[], None] = _nobody
+        """Called before code starts whose hard time limit is the first to come: whoever enforces
+        it from outside must know before that code can block the event loop."""
         self._store = store
         self._registry = registry
         self._tasks = tuple(sorted(definition.name for definition in registry))
@@ -106,8 +109,12 @@ class Worker:
 
     def next_deadline(self) -> float | None:
         """Seconds until the first hard time limit of a job under way; None without one."""
-        whens = [slot.deadline for slot in self._running.values() if slot.deadline is not None]
-        return min(whens) - self._loop.time() if whens else None
+        first = self._first_deadline()
+        return None if first is None else first - self._loop.time()
+
+    def _first_deadline(self) -> float | None:
+        deadlines = (slot.deadline for slot in self._running.values())
+        return min((each for each in deadlines if each is not None), default=None)
 
     async def run(self) -> Ending:
         """Work until drained, or until the lease is lost."""
@@ -297,6 +304,8 @@ class Worker:
         slot = Slot(job, definition, JobContext(job, self._reporter.progress))
         self._running[job.id] = slot
         self._limits.watch(slot)
+        if slot.deadline is not None and slot.deadline == self._first_deadline():
+            self.deadline_is_near()
         if job.alone or job.delivery is Delivery.AT_MOST_ONCE:
             self._send(self._begin(slot))
         else:
@@ -409,3 +418,7 @@ class Worker:
                     slot.stopping = True
                     slot.interrupt()
         return CANCELLATION_LOOK
+
+
+def _nobody() -> None:
+    """Nobody has to know."""

@@ -29,11 +29,12 @@ from duly.model.report import LogLine, Progress
 from duly.model.settlement import Settlement
 from duly.model.worker import Worker
 from duly.store.operation import Operation, Wake
+from duly.store.schedule_verbs import ScheduleVerbs
 
 T = TypeVar("T")
 
 
-class Verbs(Protocol):
+class Verbs(ScheduleVerbs, Protocol):
     """What can be done to jobs, and asked about them."""
 
     def enqueue(

@@ -86,13 +86,14 @@ def configure(connection: psycopg.Connection[Any]) -> None:
     """Prepare statements on the server only on a direct connection.
 
     A plan that the server keeps from when a table was nearly empty has to serve the backlog that
-    comes later, so it may not read whole tables.
+    comes later, so it may not read whole tables. Where it must all the same, the server takes it
+    for very costly, and would compile it for seconds.
     """
     direct = is_direct(connection)
     connection.prepare_threshold = 5 if direct else None
     if direct:
-        connection.execute("SET enable_seqscan = off")
-        connection.execute("SET enable_bitmapscan = off")
+        for setting in ("enable_seqscan", "enable_bitmapscan", "jit"):
+            connection.execute(f"SET {setting} = off".encode())
     connection.__dict__["duly_used"] = time.monotonic()
 
 

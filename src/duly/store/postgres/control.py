@@ -81,7 +81,7 @@ class Control(Claiming):
         return Operation(
             lambda: self._cancel(job_ids, reason, now),
             again=lambda: self._cancel(job_ids, reason, now),
-            wakes=frozenset({Wake.WAITERS, Wake.WORKERS}),
+            wakes=frozenset({Wake.WAITERS, Wake.WORKERS, Wake.SCHEDULERS}),
         )
 
     def cancel_requests(self, worker: UUID) -> Operation[list[tuple[UUID, int]]]:
@@ -105,7 +105,9 @@ class Control(Claiming):
         )
 
     def expire(self, limit: int, now: datetime | None = None) -> Operation[int]:
-        return Operation(lambda: self._expire(limit, now), wakes=frozenset({Wake.WAITERS}))
+        return Operation(
+            lambda: self._expire(limit, now), wakes=frozenset({Wake.WAITERS, Wake.SCHEDULERS})
+        )
 
     def _cancel(
         self, job_ids: Sequence[UUID], reason: str | None, now: datetime | None

@@ -22,17 +22,19 @@ from duly.store.postgres.rows import (
     job_record,
     listed,
 )
+from duly.store.postgres.schedule_ends import tell_schedules
 from duly.store.postgres.submission import Submission
 from duly.store.records import ATTEMPT_COLUMNS, REASON_CANCELLED
 
 _ATTEMPT_LIST = ", ".join(ATTEMPT_COLUMNS)
 
 
-def _leaving(source: str, first_token: int = 2) -> str:
-    """What goes with jobs that leave for the archive or the dead: keys, and earlier attempts.
+def _leaving(source: str, state: str, first_token: int = 2) -> str:
+    """What goes with jobs that leave for the archive or the dead: keys, earlier attempts, and
+    word to their schedules.
 
     `source` is a relation with the job columns of those that leave, and `archived`, whether to
-    the archive. Below `first_token` there are no earlier attempts.
+    the archive; `state` is an expression on it. Below `first_token` there are no earlier attempts.
     """
     return f"""
 let_go AS (
@@ -54,7 +56,8 @@ earlier AS (
 moved AS (
     INSERT INTO {{schema}}.archived_attempts ({_ATTEMPT_LIST})
     SELECT {_ATTEMPT_LIST} FROM earlier
-)"""
+),
+{tell_schedules(source, state)}"""
 
 
 # A running job. Put this way, because `state = 'running'` would let the planner read the index of
@@ -99,7 +102,7 @@ attempt AS (
         NULL, NULL, NULL, NULL
     FROM gone WHERE started_at IS NOT NULL
 ),
-{_leaving("gone")}
+{_leaving("gone", "'succeeded'")}
 SELECT id, token FROM gone
 """
 # A job that is locked here may have been asked to cancel a moment ago: the locked row tells.
@@ -172,7 +175,7 @@ archived_attempt AS (
         new_type, new_message, new_traceback, new_fingerprint
     FROM ending WHERE started_at IS NOT NULL AND archived
 ),
-{_leaving("ending")}
+{_leaving("ending", "next")}
 SELECT id, token, next FROM decided
 """.replace(
     "{finished}",
@@ -204,7 +207,7 @@ def cancelled(reason: str) -> str:
 archived AS (
     INSERT INTO {{schema}}.archive ({COLUMNS}) SELECT {values} FROM gone
 ),
-{_leaving("gone", first_token=1)}"""
+{_leaving("gone", "'cancelled'", first_token=1)}"""
 
 
 FINISH = f"""
@@ -247,6 +250,8 @@ class Settling(Submission):
         wakes = {Wake.WAITERS}
         if any(each.state is State.PENDING for each in settlements):
             wakes.add(Wake.WORKERS)
+        if any(each.scheduled for each in settlements):
+            wakes.add(Wake.SCHEDULERS)
         kinds = {each.outcome is Outcome.SUCCEEDED for each in settlements}
         return Operation(
             lambda: self._settle(settlements, now),
@@ -265,14 +270,14 @@ class Settling(Submission):
         return Operation(
             lambda: self._reap(workers, cause, expired_only, now),
             again=lambda: self._reap(workers, cause, expired_only, now),
-            wakes=frozenset({Wake.WAITERS, Wake.WORKERS}),
+            wakes=frozenset({Wake.WAITERS, Wake.WORKERS, Wake.SCHEDULERS}),
         )
 
     def reap_orphans(self, cause: str, now: datetime | None = None) -> Operation[list[Reaped]]:
         return Operation(
             lambda: self._reap_orphans(cause, now),
             again=lambda: self._reap_orphans(cause, now),
-            wakes=frozenset({Wake.WAITERS, Wake.WORKERS}),
+            wakes=frozenset({Wake.WAITERS, Wake.WORKERS, Wake.SCHEDULERS}),
         )
 
     def _settle(self, settlements: Sequence[Settlement], now: datetime | None) -> Steps[list[bool]]:

@@ -27,10 +27,11 @@ from duly.store.postgres.connection import (
     redacted,
     with_defaults,
 )
-from duly.store.postgres.control import Control
+from duly.store.postgres.declarations import Declarations
 from duly.store.postgres.fleet import Fleet
 from duly.store.postgres.reports import Reports
 from duly.store.postgres.retention import Retention
+from duly.store.postgres.schedules import Schedules
 from duly.store.postgres.schema import (
     MIGRATIONS,
     bring_up_to_date,
@@ -77,7 +78,7 @@ class _Engine:
             return
 
 
-class PostgresStore(Control, Fleet, Reports, Retention):
+class PostgresStore(Schedules, Declarations, Fleet, Reports, Retention):
     """A store in one schema of a PostgreSQL database.
 
     `listen_url` leads to the server itself when `url` leads to a pooler.

@@ -1,17 +1,13 @@
-"""Schedules on SQLite: what is due, its next step, and the definitions behind it."""
+"""Schedules on SQLite: what is due, its next step, and its history."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
-
-import msgspec
 
 from duly.model.schedule import (
     MOST_BUFFERED_SHOWN,
-    Declaration,
-    Definition,
     Look,
     ScheduleRecord,
     Step,
@@ -20,9 +16,8 @@ from duly.model.schedule import (
 from duly.store.operation import Operation, Row, Statement, Steps, Wake
 from duly.store.records import SCHEDULE_COLUMNS, TICK_COLUMNS, drafts_of_landed
 from duly.store.sqlite.control import cancel
-from duly.store.sqlite.rows import clock, duration, micros, moment
+from duly.store.sqlite.rows import clock, micros, moment
 from duly.store.sqlite.schedule_rows import (
-    declaration_record,
     optional_micros,
     schedule_record,
     schedule_row,
@@ -84,8 +79,8 @@ EXTEND = (
 )
 LIVE_JOBS = "SELECT id FROM jobs WHERE schedule_id = ?"
 TICKS = (
-    f"SELECT {_TICK} FROM ticks WHERE schedule_id = ?1 AND (?2 IS NULL OR (nominal, kind) < (?2, ?3))"
-    " ORDER BY nominal DESC, kind DESC LIMIT ?4"
+    f"SELECT {_TICK} FROM ticks WHERE schedule_id = ?1"
+    " AND (?2 IS NULL OR (nominal, kind) < (?2, ?3)) ORDER BY nominal DESC, kind DESC LIMIT ?4"
 )
 FIRED = (
     "SELECT DISTINCT nominal FROM ticks WHERE schedule_id = ? AND nominal BETWEEN ? AND ?"
@@ -95,23 +90,11 @@ PURGE = (
     "DELETE FROM ticks WHERE (schedule_id, nominal, kind) IN (SELECT schedule_id, nominal, kind"
     " FROM ticks WHERE at < ? AND outcome <> 'buffered' ORDER BY at LIMIT ?) RETURNING nominal"
 )
-DECLARE = (
-    "INSERT INTO declarations (schedule_id, fingerprint, definition, first_seen, last_seen)"
-    " VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT (schedule_id, fingerprint)"
-    " DO UPDATE SET last_seen = excluded.last_seen WHERE last_seen < excluded.last_seen - ?5"
-)
-DECLARATIONS = (
-    "SELECT schedule_id, declarations.fingerprint, declarations.definition, first_seen, last_seen,"
-    " schedules.id IS NOT NULL, schedules.fingerprint"
-    " FROM declarations LEFT JOIN schedules ON schedules.id = schedule_id"
-    " ORDER BY schedule_id, declarations.fingerprint"
-)
-FORGET_UNSEEN = "DELETE FROM declarations WHERE last_seen < ? RETURNING schedule_id"
 
 
 def _clock(now: datetime | None) -> Steps[datetime]:
-    return moment(clock(now))
-    yield  # a generator that asks nothing
+    ((instant,),) = yield Statement("SELECT ?", (clock(now),))
+    return moment(instant)
 
 
 def _add(schedules: Sequence[ScheduleRecord]) -> Steps[list[bool]]:
@@ -265,36 +248,6 @@ def _purge(before: datetime, limit: int) -> Steps[int]:
     return len(rows)
 
 
-def _declare(
-    definitions: Mapping[str, Definition], unless_seen: timedelta, now: datetime | None
-) -> Steps[None]:
-    instant = clock(now)
-    yield Statement(
-        DECLARE,
-        [
-            (
-                schedule_id,
-                definition.fingerprint(),
-                msgspec.json.encode(definition).decode(),
-                instant,
-                duration(unless_seen),
-            )
-            for schedule_id, definition in definitions.items()
-        ],
-        many=True,
-    )
-
-
-def _declarations() -> Steps[list[Declaration]]:
-    rows = yield Statement(DECLARATIONS)
-    return [declaration_record(row) for row in rows]
-
-
-def _forget_declarations(before: datetime) -> Steps[int]:
-    rows = yield Statement(FORGET_UNSEEN, (micros(before),))
-    return len(rows)
-
-
 _FIRED_WAKES = frozenset({Wake.WORKERS, Wake.WAITERS, Wake.SCHEDULERS})
 
 
@@ -346,17 +299,3 @@ class Schedules:
 
     def purge_ticks(self, before: datetime, limit: int) -> Operation[int]:
         return Operation(lambda: _purge(before, limit))
-
-    def declare(
-        self,
-        definitions: Mapping[str, Definition],
-        unless_seen: timedelta = timedelta(0),
-        now: datetime | None = None,
-    ) -> Operation[None]:
-        return Operation(lambda: _declare(definitions, unless_seen, now))
-
-    def declarations(self) -> Operation[list[Declaration]]:
-        return Operation(_declarations, writes=False)
-
-    def forget_declarations(self, before: datetime) -> Operation[int]:
-        return Operation(lambda: _forget_declarations(before))

@@ -53,7 +53,8 @@ _ENOUGH = "?2 = 'dead' AND NOT paused AND failures_in_a_row + 1 >= pause_after_f
 TELL_SCHEDULE = (
     "UPDATE schedules SET last_finished_at = ?1, updated_at = ?1, revision = revision + 1,"
     " due_at = CASE WHEN awaits_end THEN ?1 ELSE due_at END,"
-    " failures_in_a_row = CASE ?2 WHEN 'succeeded' THEN 0 ELSE failures_in_a_row + (?2 = 'dead') END,"
+    " failures_in_a_row ="
+    " CASE ?2 WHEN 'succeeded' THEN 0 ELSE failures_in_a_row + (?2 = 'dead') END,"
     f" last_result = CASE WHEN {_BETTER} THEN ?4 ELSE last_result END,"
     f" last_success_for = CASE WHEN {_BETTER} THEN ?3 ELSE last_success_for END,"
     f" paused = CASE WHEN {_ENOUGH} THEN 1 ELSE paused END,"

@@ -12,6 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+import apsw
+
 from duly.errors import StoreError, WrongConnection
 from duly.store.operation import Operation, Wake
 from duly.store.protocol import Change
@@ -22,6 +24,7 @@ from duly.store.sqlite.connection import (
     warn_when_unsound,
 )
 from duly.store.sqlite.control import Control
+from duly.store.sqlite.declarations import Declarations
 from duly.store.sqlite.fleet import Fleet
 from duly.store.sqlite.readers import Readers
 from duly.store.sqlite.reading import Reading
@@ -33,7 +36,7 @@ from duly.store.sqlite.settling import Settling
 from duly.store.sqlite.submission import Submission
 from duly.store.sqlite.transaction import SqliteTransaction
 from duly.store.sqlite.watch import CommitSignal, FileWatch
-from duly.store.sqlite.writer import Writer
+from duly.store.sqlite.writer import Lease, Writer
 
 T = TypeVar("T")
 
@@ -52,12 +55,28 @@ class _Engine:
         self.writer = Writer(connection, path, TRANSACTION_LIMIT, signal.send)
         # A database in memory is on one connection, the writer's.
         self._readers = Readers(path) if path else None
+        self._holder: int | None = None
 
     def run(self, operation: Operation[T]) -> T:
         if operation.writes or self._readers is None:
+            self._refuse_to_wait_for_oneself()
             result: T = self.writer.submit(operation).result()
             return result
         return self._readers.read(operation)
+
+    @contextmanager
+    def lease(self) -> Iterator[tuple[apsw.Connection, Lease]]:
+        self._refuse_to_wait_for_oneself()
+        lease = self.writer.lease()
+        connection = lease.granted.result()
+        self._holder = threading.get_ident()
+        commit = False
+        try:
+            yield connection, lease
+            commit = True
+        finally:
+            self._holder = None
+            lease.give_back(commit)
 
     def submit(self, operation: Operation[T]) -> Future[T]:
         if operation.writes or self._readers is None:
@@ -69,9 +88,26 @@ class _Engine:
         if self._readers is not None:
             self._readers.close()
 
+    def _refuse_to_wait_for_oneself(self) -> None:
+        if self._holder == threading.get_ident():
+            raise StoreError(
+                "this thread holds the only writer in a transaction() block of another coroutine, "
+                "and would wait for itself: use `await ...aenqueue(...)`, and let only one "
+                "coroutine at a time into such a block, with an asyncio.Lock"
+            )
+
 
 class SqliteStore(
-    Submission, Claiming, Settling, Control, Reading, Fleet, Reports, Retention, Schedules
+    Submission,
+    Claiming,
+    Settling,
+    Control,
+    Reading,
+    Fleet,
+    Reports,
+    Retention,
+    Schedules,
+    Declarations,
 ):
     """A store in one SQLite file, or in memory when the path is empty."""
 
@@ -103,14 +139,8 @@ class SqliteStore(
     @contextmanager
     def transaction(self) -> Iterator[SqliteTransaction]:
         """See Store.transaction. It holds the only writer: keep it short."""
-        lease = self._open().writer.lease()
-        connection = lease.granted.result()
-        try:
+        with self._open().lease() as (connection, lease):
             yield SqliteTransaction(connection, lease, self.path, self)
-        except BaseException:
-            lease.give_back(commit=False)
-            raise
-        lease.give_back(commit=True)
 
     def carry(self, connection: object) -> SqliteTransaction:
         """See Store.carry. Only a connection that this store handed out will do."""

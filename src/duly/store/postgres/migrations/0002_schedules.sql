@@ -21,6 +21,9 @@ CREATE TABLE {schema}.schedules (
     pause_after_failures integer
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
+-- Lists are in the order of bytes, as on every engine.
+CREATE INDEX schedules_id ON {schema}.schedules (id COLLATE "C");
+
 -- A scheduler reads what is due, and the first time to come: one look at this index each.
 CREATE INDEX schedules_due ON {schema}.schedules (due_at) WHERE NOT paused AND due_at IS NOT NULL;
 

@@ -1,0 +1,65 @@
+"""From submission to start on an idle system: from before `enqueue` is called to the first line of
+the task's code in a worker process.
+
+The limit: one durable insert, one notification, one claim round trip.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from bench.draining import bare_client
+from bench.engines.protocol import Database, Engine
+from bench.figures import Better, Figure, Target, percentile
+from bench.processes import application, bare_loops, wait_for_finished, warm_workers
+from bench.sizes import Size
+
+NAME = "latency"
+PAUSE = (0.01, 0.03)
+"""Seconds between two submissions, uneven so that no timer falls into step with them."""
+
+BOUNDS = {50: Target(2.0), 99: Target(4.0)}
+
+
+def measure(engine: Engine, size: Size) -> list[Figure]:
+    """Milliseconds, the median and the 99th percentile."""
+    with (
+        engine.fresh() as database,
+        application(database) as app,
+        warm_workers(database, app),
+    ):
+        duly = _latencies(database, size.on_idle_system, app.stamp.enqueue)
+    with (
+        engine.fresh() as database,
+        bare_client(database) as bare,
+        bare_loops(database, 1, 10),
+    ):
+
+        def insert(given: int) -> None:
+            bare.insert_one(str(given))
+            bare.notify()
+
+        limit = _latencies(database, size.on_idle_system, insert)
+    return [
+        Figure(
+            NAME,
+            f"submit to start, idle, p{percent}",
+            engine.name,
+            "ms",
+            Better.LOWER,
+            percentile(duly, percent),
+            percentile(limit, percent),
+            target,
+        )
+        for percent, target in BOUNDS.items()
+    ]
+
+
+def _latencies(database: Database, jobs: int, submit: Callable[[int], object]) -> list[float]:
+    for _ in range(jobs):
+        submit(time.time_ns() // 1000)
+        time.sleep(random.uniform(*PAUSE))
+    wait_for_finished(database, jobs)
+    return [(started - given) / 1000 for given, started in database.stamps()]

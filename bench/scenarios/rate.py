@@ -1,0 +1,79 @@
+"""From submission to start at a steady rate. Eight clients take turns; each job counts from the
+moment at which it should have been submitted, so a client that falls behind does not hide it.
+
+The limit: bare clients and a bare loop at the same rate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+
+from bench.draining import bare_client
+from bench.engines.protocol import Bare, Database, Engine
+from bench.figures import Better, Figure, percentile
+from bench.processes import application, bare_loops, wait_for_finished, warm_workers
+from bench.sizes import Size
+
+NAME = "rate"
+CLIENTS = 8
+CONCURRENCY = 50
+LEAD = 0.1
+
+Submit = Callable[[int], object]
+
+
+def measure(engine: Engine, size: Size) -> list[Figure]:
+    """Milliseconds, the median and the 99th percentile."""
+    with (
+        engine.fresh() as database,
+        application(database) as app,
+        warm_workers(database, app, concurrency=CONCURRENCY),
+    ):
+        duly = _latencies(database, size, [app.stamp.enqueue] * CLIENTS)
+    with (
+        engine.fresh() as database,
+        bare_client(database),
+        bare_loops(database, 1, CONCURRENCY),
+        ExitStack() as stack,
+    ):
+        clients = [stack.enter_context(closing(database.bare())) for _ in range(CLIENTS)]
+        limit = _latencies(database, size, [_inserting(client) for client in clients])
+    return [
+        Figure(
+            NAME,
+            f"submit to start at {size.rate:,}/s, p{percent}",
+            engine.name,
+            "ms",
+            Better.LOWER,
+            percentile(duly, percent),
+            percentile(limit, percent),
+        )
+        for percent in (50, 99)
+    ]
+
+
+def _inserting(client: Bare) -> Submit:
+    def insert(given: int) -> None:
+        client.insert_one(str(given))
+        client.notify()
+
+    return insert
+
+
+def _latencies(database: Database, size: Size, clients: list[Submit]) -> list[float]:
+    jobs = int(size.rate * size.seconds_at_rate)
+    begin = time.time_ns() // 1000 + int(LEAD * 1e6)
+    moments = [begin + number * 1_000_000 // size.rate for number in range(jobs)]
+
+    def submit_on_time(number: int) -> None:
+        for moment in moments[number :: len(clients)]:
+            time.sleep(max(0.0, moment / 1e6 - time.time()))
+            clients[number](moment)
+
+    with ThreadPoolExecutor(len(clients)) as threads:
+        list(threads.map(submit_on_time, range(len(clients))))
+    wait_for_finished(database, jobs)
+    return [(started - given) / 1000 for given, started in database.stamps()]

@@ -1,0 +1,103 @@
+"""Recurring work: any number of nodes take the schedules that are due; none is a leader."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from duly.model.identifiers import new_id
+from duly.model.schedule import Look, Step
+from duly.policy.schedule_changes import unchanged, with_jobs
+from duly.policy.ticking import decide
+from duly.runtime.loop import Loop
+from duly.runtime.watching import Watching
+from duly.store.operation import Wake
+from duly.store.protocol import Store
+
+BATCH = 500
+MOST_ROWS = 1_000
+POLL = 10.0
+POLL_UNHEARD = 1.0
+REST = 0.05
+AFTER_LOST_RACE = 0.05
+AFTER_TROUBLE = timedelta(minutes=1)
+
+logger = logging.getLogger("duly.scheduler")
+
+
+class Scheduler:
+    """Looks at what is due, decides, and writes the steps, many in one transaction.
+
+    Two that look at the same schedule decide the same; the step of one lands, and the other's
+    changes nothing. One that dies in between has changed nothing. `now` replaces the store's clock
+    in tests and simulations.
+    """
+
+    def __init__(self, store: Store, now: Callable[[], datetime] | None = None) -> None:
+        self._store = store
+        self._now = now
+        self._watching: Watching | None = None
+
+    async def run(self) -> None:
+        """Work until cancelled; sleep until the next schedule is due or something changes."""
+        role = Loop("scheduler", self.tick)
+        self._watching = Watching(
+            self._store, asyncio.get_running_loop(), role.wake, Wake.SCHEDULERS, REST
+        )
+        try:
+            await role.run()
+        finally:
+            self._watching.close()
+
+    async def tick(self) -> float:
+        """One round; see Loop."""
+        store, now = self._store, None if self._now is None else self._now()
+        looks = await store.arun(store.due_schedules(BATCH, now))
+        if not looks:
+            due = await store.arun(store.next_schedule_due(now))
+            return self._poll() if due is None else min(due, self._poll())
+        landed = 0
+        for steps in _portions(await asyncio.to_thread(_decide_all, looks)):
+            landed += sum(await store.arun(store.fire(steps, now)))
+        # Somebody else was quicker with all of them: let them go ahead with the rest, too.
+        return 0.0 if landed else random.uniform(0, AFTER_LOST_RACE)
+
+    def _poll(self) -> float:
+        hears = self._watching is not None and self._watching.hears
+        return (POLL if hears else POLL_UNHEARD) * random.uniform(0.8, 1.2)
+
+
+def _decide_all(looks: Sequence[Look]) -> list[Step]:
+    return [_decide(look) for look in looks]
+
+
+def _decide(look: Look) -> Step:
+    """The step of one schedule. One that cannot be decided must not hold up the others."""
+    try:
+        return with_jobs(look.schedule, decide(look), new_id)
+    except Exception:
+        logger.exception(
+            "schedule %s cannot be decided; it is looked at again in %s",
+            look.schedule.id,
+            AFTER_TROUBLE,
+        )
+        return msgspec.structs.replace(unchanged(look), due_at=look.now + AFTER_TROUBLE)
+
+
+def _portions(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """The steps in portions with some MOST_ROWS rows each."""
+    portion: list[Step] = []
+    rows = 0
+    for step in steps:
+        portion.append(step)
+        rows += 1 + len(step.ticks) + len(step.resolved)
+        if rows >= MOST_ROWS:
+            yield portion
+            portion, rows = [], 0
+    if portion:
+        yield portion
