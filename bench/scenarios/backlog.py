@@ -24,6 +24,9 @@ NAME = "backlog"
 CLAIMED = 100
 """Jobs a claim."""
 
+WARMING = 10
+"""Claims before those that count: connections open, statements get prepared and planned."""
+
 
 def measure(engine: Engine, size: Size) -> list[Figure]:
     """Milliseconds a claim, jobs a second in submissions and drains, for each backlog."""
@@ -123,26 +126,26 @@ def _duly_claims(app: Application, claims: int) -> tuple[list[float], float]:
     )
     store.run(store.register_worker(worker, timedelta(hours=1)))
     demand = Demand(worker=worker.id, queues=(), tasks=worker.tasks, limit=CLAIMED)
-    submission = fill(app, app.noop, claims * CLAIMED)
+    submission = fill(app, app.noop, (WARMING + claims) * CLAIMED)
     trips = []
-    for _ in range(claims):
+    for _ in range(WARMING + claims):
         begun = time.perf_counter()
         jobs = store.run(store.claim(demand))
         trips.append((time.perf_counter() - begun) * 1000)
         store.run(store.settle([succeed(job.id, job.token, None) for job in jobs]))
     store.run(store.reap([worker.id], "the benchmark has ended", expired_only=False))
-    return trips, submission
+    return trips[WARMING:], submission
 
 
 def _bare_claims(engine: Engine, claims: int) -> tuple[list[float], float]:
     trips = []
     with engine.fresh() as database, bare_client(database) as bare:
         begun = time.perf_counter()
-        bare.insert(texts(claims * CLAIMED))
-        submission = claims * CLAIMED / (time.perf_counter() - begun)
-        for _ in range(claims):
+        bare.insert(texts((WARMING + claims) * CLAIMED))
+        submission = (WARMING + claims) * CLAIMED / (time.perf_counter() - begun)
+        for _ in range(WARMING + claims):
             begun = time.perf_counter()
             jobs = bare.claim(CLAIMED)
             trips.append((time.perf_counter() - begun) * 1000)
             bare.finish(jobs, "null")
-    return trips, submission
+    return trips[WARMING:], submission

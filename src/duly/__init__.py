@@ -45,13 +45,14 @@ from duly.model.schedule import (
 from duly.policy.recurrence import CalendarInterval, Cron, Every, Moments, Recurrence, every
 from duly.policy.retry import exponential, fixed, linear
 from duly.runtime.context import JobContext, current
+from duly.version import VERSION
 
 LOW = Priority.LOW
 NORMAL = Priority.NORMAL
 HIGH = Priority.HIGH
 URGENT = Priority.URGENT
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "HIGH",

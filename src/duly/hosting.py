@@ -8,7 +8,6 @@ import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
 from duly.config import Config
@@ -18,6 +17,7 @@ from duly.policy.duration import parse as parse_duration
 from duly.registry.task import Registry
 from duly.runtime.settings import WorkerSettings
 from duly.store.protocol import Store
+from duly.version import VERSION
 
 if TYPE_CHECKING:
     from duly.runtime.attempt import Transaction
@@ -113,7 +113,7 @@ class Hosting:
             self._registry,
             self._transaction,
             settings,
-            version("duly"),
+            VERSION,
             guarded,
             scheduler,
         )

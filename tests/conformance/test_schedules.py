@@ -11,7 +11,7 @@ import pytest
 
 from duly.clock import ManualClock
 from duly.model.identifiers import new_id
-from duly.model.job import JobRecord, State
+from duly.model.job import Delivery, JobRecord, State
 from duly.model.query import Cancellation, JobFilter
 from duly.model.schedule import (
     LONGEST_RESULT_KEPT,
@@ -26,7 +26,7 @@ from duly.model.schedule import (
     TickKind,
     TickOutcome,
 )
-from duly.model.settlement import bury, cancel
+from duly.model.settlement import bury, cancel, succeed
 from duly.policy.recurrence import Recurrence, every
 from duly.policy.schedule_changes import (
     applied,
@@ -402,8 +402,6 @@ def test_an_earlier_nominal_time_does_not_undo_a_later_success(table: Timetable)
 
 
 def test_the_successes_of_one_batch(table: Timetable) -> None:
-    from duly.model.settlement import succeed
-
     table.add("a", overlap=Overlap.ALLOW)
     table.add("b", overlap=Overlap.ALLOW)
     for _ in range(3):
@@ -476,7 +474,9 @@ def _cancelled(table: Timetable) -> None:
 
 
 def _reaped(table: Timetable) -> None:
-    table.crash(table.take())
+    job = table.take()
+    assert table.begin(job)
+    table.crash(job)
 
 
 def _expired(table: Timetable) -> None:
@@ -493,17 +493,12 @@ def _expired_at_claim(table: Timetable) -> None:
 def test_every_way_to_end_reaches_the_schedule(
     table: Timetable, end: Callable[[Timetable], None]
 ) -> None:
-    template = JobTemplate(delivery="at_most_once" if end is _reaped else "at_least_once")
-    template = msgspec.structs.replace(template, expires_after=30.0)
+    delivery = Delivery.AT_MOST_ONCE if end is _reaped else Delivery.AT_LEAST_ONCE
+    template = JobTemplate(delivery=delivery, expires_after=30.0)
     table.add(overlap=Overlap.BUFFER_ALL, template=template)
     table.advance(60)
     table.tick()
-    if end is _reaped:
-        job = table.take()
-        assert table.begin(job)
-        table.crash(job)
-    else:
-        end(table)
+    end(table)
     schedule = table.schedule()
     assert schedule.last_finished_at == table.now
     assert schedule.failures_in_a_row == (1 if end is _reaped else 0)

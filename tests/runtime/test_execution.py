@@ -217,6 +217,7 @@ def test_progress_and_log_lines_can_be_read_while_the_job_runs(app: App) -> None
     with app.running():
         job = work.enqueue()
         progress = until(lambda: store.run(store.progress(job.id)))
+        assert progress is not None
         assert progress.fraction == 0.25
         lines = until(lambda: store.run(store.log_lines(job.id)))
         assert (lines[0].logger, lines[0].level) == ("shop", "WARNING")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ import duly
 from duly import App, JobCancelled, JobFailed, State, TimeLimitExceeded
 from tests.runtime.conftest import MakeFleet
 from tests.support.fleet import until
+
+ENDED = (State.SUCCEEDED, State.DEAD)
 
 
 def _nap(seconds: float) -> None:
@@ -37,10 +40,8 @@ def test_a_time_limit_ends_async_and_blocking_tasks(app: App, limit: str) -> Non
         finally:
             cleaned.append("block")
 
-    tasks = [
-        app.task(name=f.__name__, retries=0, **{limit: 0.3})(f)  # type: ignore[arg-type]
-        for f in (wait, block)
-    ]
+    options: Any = {"retries": 0, limit: 0.3}
+    tasks: list[Any] = [app.task(name=f.__name__, **options)(f) for f in (wait, block)]
     with app.running():
         jobs = [task.enqueue() for task in tasks]
         for job in jobs:
@@ -87,7 +88,7 @@ def test_time_limits_that_come_at_the_very_end_lose_no_job(app: App) -> None:
     with app.running(workers=4):
         jobs = app.enqueue_many(block.job(0.017 + number * 0.00004) for number in range(200))
         for job in jobs:
-            until(lambda job=job: job.refresh().state in (State.SUCCEEDED, State.DEAD))  # type: ignore[misc]
+            until(lambda job=job: job.refresh().state in ENDED)  # type: ignore[misc]
 
 
 def test_cancel_before_the_start(app: App) -> None:

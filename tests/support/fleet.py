@@ -128,7 +128,13 @@ class WorkerProcess:
     def terminate(self, number: signal.Signals = signal.SIGTERM, timeout: float = PATIENCE) -> int:
         """Ask the worker to stop; answers its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(timeout)
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            # With its fault handler, Python says where every thread is.
+            self.signal_tree(signal.SIGABRT)
+            self.process.wait()
+            raise AssertionError(f"it does not stop within {timeout:g} s:\n{self.log}") from None
 
     def said(self, text: str, timeout: float = PATIENCE) -> None:
         """Wait until the log holds this text."""
@@ -294,7 +300,8 @@ class Fleet:
             return subprocess.Popen(
                 command,
                 cwd=self.folder,
-                env=environment | {MARK: self._mark, "PYTHONPATH": str(self.folder)},
+                env=environment
+                | {MARK: self._mark, "PYTHONPATH": str(self.folder), "PYTHONFAULTHANDLER": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -56,10 +56,15 @@ class Executor:
         """Whether the job is to run alone, and no other process can run it."""
         return job.alone and not self._isolation.can_run(job, definition)
 
+    def runs_elsewhere(self, job: JobRecord, definition: TaskDefinition) -> bool:
+        """Whether the job's code runs in a process beside this one."""
+        isolate = definition.execution.isolate
+        return isolate or (job.alone and self._isolation.can_run(job, definition))
+
     def launch(self, slot: Slot) -> None:
         """Run the slot's code."""
         job, definition = slot.job, slot.definition
-        if definition.execution.isolate or (job.alone and self._isolation.can_run(job, definition)):
+        if self.runs_elsewhere(job, definition):
             slot.task = self._loop.create_task(self._run_isolated(slot))
         elif job.delivery is Delivery.TRANSACTIONAL:
             self._send_to_thread(slot, lambda: self._in_transaction(slot))

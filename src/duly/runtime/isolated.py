@@ -94,6 +94,7 @@ def _perform(assignment: Assignment, worker: _Worker) -> Verdict | None:
         worker.tell(Message(fraction=fraction, text=storable(message)))
 
     context = JobContext(assignment.job, report)
+    worker.tell(Message(ready=True))
     _limit_memory(assignment.memory_limit)
     signal.signal(signal.SIGALRM, _out_of_time)
     try:

@@ -48,12 +48,14 @@ class Assignment(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an isolated process says: that it begins, how far it is, what it logged, how it ended.
 
+    It `begins` when it has the assignment, and is `ready` when it has found the task's code.
     `settled` instead of a verdict: a transactional job has committed its own completion;
     `refused`: its token was stale. `worn` says with either that the process is not fit for
     another job.
     """
 
     begins: bool = False
+    ready: bool = False
     fraction: float | None = None
     text: str = ""
     line: LogLine | None = None
@@ -150,7 +152,9 @@ class Isolation:
             await companion.writer.drain()
             while (message := await read_frame(companion.reader, Message)) is not None:
                 begun = begun or message.begins
-                if message.fraction is not None:
+                if message.ready:
+                    slot.code_starts()
+                elif message.fraction is not None:
                     slot.context.progress(message.fraction, message.text)
                 elif message.line is not None:
                     _pass_on(message.line)

@@ -10,6 +10,9 @@ from duly.runtime.slot import Slot
 REACTION = 2.0
 """How long code may take to end after its hard limit, in seconds."""
 
+STARTING = 30.0
+"""How long a process may take to start and to import the task, in seconds."""
+
 
 class TimeLimits:
     """Stops slots at their soft and hard limits; what does not react is handed to `give_up`.
@@ -21,19 +24,27 @@ class TimeLimits:
         self._give_up = give_up
         self._loop = asyncio.get_running_loop()
 
-    def watch(self, slot: Slot) -> None:
-        """Begin to count."""
+    def watch(self, slot: Slot, elsewhere: bool) -> None:
+        """Begin to count; for code that runs in a process beside this one when it starts there.
+
+        That has its time to start, too, before it is given up.
+        """
         hard, soft = slot.job.timeout, slot.definition.execution.soft_timeout
         if hard is not None:
-            slot.deadline = self._loop.time() + hard
-            slot.timers.append(self._loop.call_at(slot.deadline, self._stop, slot, hard))
-        if soft is not None:
+            self._count(slot, hard, STARTING if elsewhere else 0.0)
+            if elsewhere:
+                slot.code_starts = lambda: self._count(slot, hard, 0.0)
+        if soft is not None and not elsewhere:
             limit = soft.total_seconds()
             slot.timers.append(self._loop.call_later(limit, self._remind, slot, limit))
 
+    def _count(self, slot: Slot, limit: float, extra: float) -> None:
+        for timer in slot.timers:
+            timer.cancel()
+        slot.deadline = self._loop.time() + limit + extra
+        slot.timers = [self._loop.call_at(slot.deadline, self._stop, slot, limit)]
+
     def _remind(self, slot: Slot, limit: float) -> None:
-        if slot.kill is not None:
-            return
         slot.overdue = limit
         if slot.errand is not None:
             slot.errand.interrupt()

@@ -45,7 +45,10 @@ class Loop:
                 return
             if pause > 0 and not self._woken.is_set():
                 try:
-                    await asyncio.wait_for(self._woken.wait(), pause)
+                    # Not wait_for: before Python 3.12 it loses a cancellation that comes together
+                    # with what it waits for.
+                    async with asyncio.timeout(pause):
+                        await self._woken.wait()
                 except TimeoutError:
                     continue
             elif pause <= 0:

@@ -23,6 +23,7 @@ class Slot:
     __slots__ = (
         "begun",
         "closed",
+        "code_starts",
         "context",
         "deadline",
         "definition",
@@ -44,6 +45,8 @@ class Slot:
         self.errand: Errand | None = None
         self.kill: Callable[[], None] | None = None
         self.timers: list[asyncio.TimerHandle] = []
+        self.code_starts: Callable[[], None] = lambda: None
+        """Called when a process beside this one is about to run the code."""
         self.deadline: float | None = None
         """The event loop's moment of the hard time limit."""
         self.begun = False

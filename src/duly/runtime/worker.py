@@ -26,6 +26,7 @@ from duly.runtime.lease import LeaseClock
 from duly.runtime.limits import TimeLimits
 from duly.runtime.logs import about
 from duly.runtime.loop import Loop
+from duly.runtime.outcomes import log_outcome
 from duly.runtime.reporter import Reporter
 from duly.runtime.settings import WorkerSettings
 from duly.runtime.settler import Settler
@@ -303,7 +304,7 @@ class Worker:
         definition = self._registry.require(job.task)
         slot = Slot(job, definition, JobContext(job, self._reporter.progress))
         self._running[job.id] = slot
-        self._limits.watch(slot)
+        self._limits.watch(slot, self._executor.runs_elsewhere(job, definition))
         if slot.deadline is not None and slot.deadline == self._first_deadline():
             self.deadline_is_near()
         if job.alone or job.delivery is Delivery.AT_MOST_ONCE:
@@ -350,7 +351,9 @@ class Worker:
         if verdict is not None:
             if slot.definition.hooks.any:
                 self._hooked[slot.job.id, slot.job.token] = slot.definition
-            self._settler.put(settlement(slot.job, verdict))
+            outcome = settlement(slot.job, verdict)
+            log_outcome(slot.job, outcome)
+            self._settler.put(outcome)
         elif not self._running:
             self._claimer.wake()
         self._slot_freed.set()

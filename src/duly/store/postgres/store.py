@@ -46,6 +46,8 @@ T = TypeVar("T")
 
 POOL_SIZE = 10
 TRIES = 5
+# A hint need not be on the disk: its commit does not wait for the log.
+NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, '')"
 PAUSES = (0.05, 0.2, 0.5, 1.0)
 
 
@@ -71,7 +73,7 @@ class _Engine:
             with self.pool.connection() as connection:
                 for wake in wakes:
                     connection.execute(
-                        "SELECT pg_notify(%s, '')", (channel(self.schema, wake),), prepare=True
+                        NOTIFY, (channel(self.schema, wake),), prepare=True
                     )
         except psycopg.Error:
             # A hint that does not arrive costs a little time, nothing else.

@@ -55,6 +55,8 @@ def connect(path: str, read_only: bool = False) -> apsw.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA journal_size_limit = 67108864")
         connection.execute("PRAGMA cache_size = -16384")
+        # Savepoints keep what they may have to undo; on the disk that would be most of our writes.
+        connection.execute("PRAGMA temp_store = MEMORY")
         if read_only:
             connection.execute("PRAGMA query_only = ON")
         return connection

@@ -49,11 +49,19 @@ class Readers:
     def close(self) -> None:
         """Let the reads that go on finish, then close every connection."""
         self._threads.shutdown()
+        self.suspend()
+        self._closed = True
+        self.resume()
+
+    def suspend(self) -> None:
+        """Let the reads that go on finish and close every connection; others wait."""
         for _ in range(READERS):
             self._free.acquire()
-        self._closed = True
         while self._idle:
             self._idle.pop().close()
+
+    def resume(self) -> None:
+        """Go on, with new connections."""
         self._free.release(READERS)
 
     @contextmanager

@@ -26,6 +26,7 @@ from duly.store.sqlite.connection import (
 from duly.store.sqlite.control import Control
 from duly.store.sqlite.declarations import Declarations
 from duly.store.sqlite.fleet import Fleet
+from duly.store.sqlite.forking import register
 from duly.store.sqlite.readers import Readers
 from duly.store.sqlite.reading import Reading
 from duly.store.sqlite.reports import Reports
@@ -56,6 +57,8 @@ class _Engine:
         # A database in memory is on one connection, the writer's.
         self._readers = Readers(path) if path else None
         self._holder: int | None = None
+        self.torn = False
+        """Whether a fork came in the middle of a transaction of the thread that forked."""
 
     def run(self, operation: Operation[T]) -> T:
         if operation.writes or self._readers is None:
@@ -88,6 +91,20 @@ class _Engine:
         if self._readers is not None:
             self._readers.close()
 
+    def suspend(self) -> None:
+        self.torn = self._holder == threading.get_ident()
+        if not self.torn:
+            self.writer.suspend()
+            if self._readers is not None:
+                self._readers.suspend()
+
+    def resume(self) -> None:
+        if not self.torn:
+            self.writer.resume()
+            if self._readers is not None:
+                self._readers.resume()
+        self.torn = False
+
     def _refuse_to_wait_for_oneself(self) -> None:
         if self._holder == threading.get_ident():
             raise StoreError(
@@ -119,6 +136,8 @@ class SqliteStore(
         self._opening = threading.Lock()
         self._signal = CommitSignal()
         self._process = os.getpid()
+        if path:
+            register(self)
 
     @property
     def url(self) -> str:
@@ -178,6 +197,18 @@ class SqliteStore(
         if engine is not None and engine.process == os.getpid():
             engine.close()
 
+    def suspend(self) -> None:
+        """See forking.Suspendable."""
+        self._opening.acquire()
+        if self._engine is not None and self._engine.process == os.getpid():
+            self._engine.suspend()
+
+    def resume(self) -> None:
+        """See forking.Suspendable."""
+        if self._engine is not None and self._engine.process == os.getpid():
+            self._engine.resume()
+        self._opening.release()
+
     def _open(self) -> _Engine:
         engine = self._engine
         if engine is not None and engine.process == os.getpid():
@@ -187,7 +218,12 @@ class SqliteStore(
                 raise StoreError(
                     "a database in memory does not survive a fork: use a file (sqlite:///duly.db)"
                 )
-            # Another thread of the parent may have held the lock at the moment of the fork.
+            if engine is not None and engine.torn:
+                raise StoreError(
+                    f"this process was forked inside a transaction on {self.path} and cannot use "
+                    "it: fork before the block, or after it"
+                )
+            # The fork came while the lock was held.
             self._opening = threading.Lock()
             self._signal = CommitSignal()
             self._process = os.getpid()

@@ -9,7 +9,10 @@ import struct
 import threading
 import time
 
+import apsw
+
 from duly.store.sqlite.connection import connect
+from duly.store.sqlite.forking import register
 
 _IN_MODIFY = 0x2
 _IN_IGNORED = 0x8000
@@ -81,10 +84,15 @@ class FileWatch:
     hears = True
 
     def __init__(self, path: str) -> None:
-        self._connection = connect(path, read_only=True)
-        self._version = self._data_version()
-        self._notifier = _watch_file(f"{path}-wal")
+        self._path = path
+        self._connection: apsw.Connection | None = None
+        self._notifier: int | None = None
         self._next_look = FIRST_LOOK
+        self._in_use = threading.Lock()
+        register(self)
+        with self._in_use:
+            self._open()
+            self._version = self._data_version()
 
     def wait(self, timeout: float) -> bool:
         """See duly.store.protocol.Change."""
@@ -99,21 +107,49 @@ class FileWatch:
 
     def close(self) -> None:
         """Let go of the connection and the kernel's watch."""
-        self._connection.close()
-        if self._notifier is not None:
-            os.close(self._notifier)
-            self._notifier = None
+        self.suspend()
+        self.resume()
+        self._unwatch()
+
+    def suspend(self) -> None:
+        """See forking.Suspendable."""
+        self._in_use.acquire()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def resume(self) -> None:
+        """See forking.Suspendable."""
+        self._in_use.release()
+
+    def _open(self) -> None:
+        self._connection = connect(self._path, read_only=True)
+        self._data_version()
+        # The last to close a file removes its log: this one may be another than before.
+        self._unwatch()
+        self._notifier = _watch_file(f"{self._path}-wal")
+        self._next_look = FIRST_LOOK
 
     def _data_version(self) -> int:
+        assert self._connection is not None
         version: int = self._connection.pragma("data_version")
         return version
 
     def _moved(self) -> bool:
-        version = self._data_version()
-        if version == self._version:
-            return False
+        with self._in_use:
+            anew = self._connection is None
+            if anew:
+                # Suspended meanwhile; a new connection counts from another number.
+                self._open()
+            version = self._data_version()
+        changed = anew or version != self._version
         self._version = version
-        return True
+        return changed
+
+    def _unwatch(self) -> None:
+        notifier, self._notifier = self._notifier, None
+        if notifier is not None:
+            os.close(notifier)
 
     def _sleep(self, longest: float) -> None:
         if self._notifier is None:
@@ -129,8 +165,7 @@ class FileWatch:
         events = os.read(self._notifier, 65536)
         if _forgotten(events):
             # The log was removed by the last writer that left; from now on, look at times.
-            os.close(self._notifier)
-            self._notifier = None
+            self._unwatch()
 
 
 def _watch_file(path: str) -> int | None:

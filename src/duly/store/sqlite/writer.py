@@ -12,7 +12,7 @@ import apsw
 
 from duly.errors import StoreError, TransactionEnded
 from duly.store.operation import Operation, drive
-from duly.store.sqlite.connection import errors_explained, execute
+from duly.store.sqlite.connection import connect, errors_explained, execute
 
 SHARED_COMMIT = 256
 
@@ -62,7 +62,8 @@ class Writer:
         self._queue: deque[Request | Lease] = deque()
         self._filled = threading.Condition()
         self._closing = False
-        self._connection = connection
+        self._suspending = False
+        self._connection: apsw.Connection | None = connection
         self._thread = threading.Thread(target=self._work, name="duly-sqlite-writer", daemon=True)
         self._thread.start()
 
@@ -85,6 +86,20 @@ class Writer:
             self._filled.notify()
         self._thread.join()
 
+    def suspend(self) -> None:
+        """Finish what is being done, close the connection and rest; what comes is queued."""
+        with self._filled:
+            self._suspending = True
+            self._filled.notify_all()
+            while self._connection is not None and self._thread.is_alive():
+                self._filled.wait(0.1)
+
+    def resume(self) -> None:
+        """Go on, with a new connection when one is needed."""
+        with self._filled:
+            self._suspending = False
+            self._filled.notify_all()
+
     def _put(self, item: Request | Lease) -> None:
         with self._filled:
             if self._closing:
@@ -95,7 +110,9 @@ class Writer:
     def _work(self) -> None:
         while True:
             with self._filled:
-                while not self._queue and not self._closing:
+                while self._suspending or not (self._queue or self._closing):
+                    if self._suspending:
+                        self._let_go()
                     self._filled.wait()
                 if not self._queue:
                     break
@@ -111,21 +128,41 @@ class Writer:
                 self._commit(batch)
             if lease is not None:
                 self._serve(lease)
-        self._connection.close()
+        with self._filled:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        self._filled.notify_all()
+
+    def _begin(self) -> apsw.Connection:
+        """The connection, with a transaction begun; opened again if it was let go."""
+        with errors_explained(self._path):
+            if self._connection is None:
+                self._connection = connect(self._path)
+            self._connection.execute("BEGIN IMMEDIATE")
+            return self._connection
 
     def _commit(self, batch: list[Request]) -> None:
         batch = [request for request in batch if request[1].set_running_or_notify_cancel()]
         outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
         try:
-            with errors_explained(self._path):
-                self._connection.execute("BEGIN IMMEDIATE")
-                for operation, future in batch:
-                    result, error = self._run(operation)
-                    outcomes.append((future, result, error))
-                self._connection.execute("COMMIT")
+            connection = self._begin()
         except BaseException as error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            for _, future in batch:
+                future.set_exception(error)
+            return
+        try:
+            with errors_explained(self._path):
+                for operation, future in batch:
+                    result, failure = self._run(operation, connection)
+                    outcomes.append((future, result, failure))
+                connection.execute("COMMIT")
+        except BaseException as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             for _, future in batch:
                 future.set_exception(error)
             return
@@ -138,9 +175,10 @@ class Writer:
             else:
                 future.set_exception(failure)
 
-    def _run(self, operation: Operation[Any]) -> tuple[Any, BaseException | None]:
+    def _run(
+        self, operation: Operation[Any], connection: apsw.Connection
+    ) -> tuple[Any, BaseException | None]:
         """Run one operation inside the shared transaction; its failure is its own."""
-        connection = self._connection
         connection.execute("SAVEPOINT operation")
         try:
             with errors_explained(self._path):
@@ -156,10 +194,8 @@ class Writer:
         return result, None
 
     def _serve(self, lease: Lease) -> None:
-        connection = self._connection
         try:
-            with errors_explained(self._path):
-                connection.execute("BEGIN IMMEDIATE")
+            connection = self._begin()
         except BaseException as error:
             lease.granted.set_exception(error)
             return

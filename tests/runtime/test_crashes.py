@@ -1,0 +1,226 @@
+"""Deaths of worker processes: who notices, how soon, and who is charged."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import psutil
+import pytest
+
+from duly import State
+from tests.runtime.conftest import MakeFleet
+from tests.support.fleet import send, until
+
+TASKS = """
+import ctypes
+import re
+import signal
+
+
+@app.task
+def work(number: int = 0) -> int:
+    ran()
+    hold()
+    return number
+
+
+@app.task(retries=0)
+def neighbour() -> int:
+    ran()
+    time.sleep(0.02)
+    return 1
+
+
+@app.task(retries=5)
+def poison(how: str) -> None:
+    ran()
+    time.sleep(0.1)
+    if how == "segfault":
+        ctypes.string_at(0)
+    elif how == "exit":
+        os._exit(3)
+    elif how == "exit_well":
+        os._exit(0)
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(transactional=True)
+def poison_in_transaction() -> None:
+    ran()
+    os._exit(3)
+
+
+@app.task
+def holds_the_lock() -> str:
+    ran("begins")
+    started = time.monotonic()
+    while time.monotonic() - started < 5:
+        re.match(r"(a+)+$", "a" * 24 + "b")
+    ran("ends")
+    return "kept"
+
+
+@app.task
+def leaves_a_process() -> int:
+    ran()
+    copy = os.fork()
+    if copy == 0:
+        time.sleep(60)
+        os._exit(0)
+    hold()
+    return copy
+"""
+
+
+def test_a_dead_child_is_noticed_at_once(fleet: MakeFleet) -> None:
+    site = fleet(TASKS)
+    worker = site.start()
+    jobs = [site.tasks.work.enqueue(number) for number in range(3)]
+    for job in jobs:
+        site.started(job)
+    (child,) = worker.children()
+    child.kill()
+    killed = time.monotonic()
+    until(
+        lambda: all(job.refresh().record.token != 1 or job.state is State.PENDING for job in jobs)
+    )
+    back = time.monotonic() - killed
+    for job in jobs:
+        site.started(job, times=2)
+    again = time.monotonic() - killed
+    print(
+        f"kill -9 of a child: jobs back after {back:.2f} s, all started again after {again:.2f} s"
+    )
+    site.go()
+    records = site.settled(jobs)
+    assert {record.state for record in records} == {State.SUCCEEDED}
+    assert [(record.crashes, record.attempt) for record in records] == [(0, 1)] * 3
+    assert all(site.outcomes(job) == ["crashed", "succeeded"] for job in jobs)
+    first = site.attempts(jobs[0])[0]
+    assert first.error is not None
+    assert first.error.message == "the process was killed by SIGKILL, likely out of memory"
+    assert back < 5
+
+
+def test_children_die_with_their_supervisor_and_the_next_one_takes_over(fleet: MakeFleet) -> None:
+    site = fleet(TASKS)
+    worker = site.start("--processes", 2)
+    jobs = [site.tasks.work.enqueue() for _ in range(4)]
+    for job in jobs:
+        site.started(job)
+    children = worker.children()
+    assert len(children) == 2
+    worker.kill()
+    killed = time.monotonic()
+    until(lambda: not any(psutil.pid_exists(child.pid) for child in children), 10)
+    print(f"children gone {time.monotonic() - killed:.2f} s after kill -9 of their supervisor")
+    assert {job.refresh().state for job in jobs} == {State.RUNNING}
+    site.go()
+    site.start(ready=False)
+    records = site.settled(jobs)
+    print(f"done by the next worker after {time.monotonic() - killed:.2f} s")
+    assert {record.state for record in records} == {State.SUCCEEDED}
+    assert {record.crashes for record in records} == {0}
+    assert all(len(site.attempts(job)) == 2 for job in jobs)
+
+
+@pytest.mark.parametrize(
+    ("how", "cause"),
+    [
+        ("segfault", "killed by SIGSEGV"),
+        ("exit", "exited with code 3"),
+        ("exit_well", "exited with code 0"),
+        ("kill", "killed by SIGKILL"),
+    ],
+)
+def test_poison_dies_of_its_own_budget_and_its_neighbours_are_not_charged(
+    fleet: MakeFleet, how: str, cause: str
+) -> None:
+    site = fleet(TASKS)
+    site.start("--concurrency", 8)
+    neighbours = site.app.enqueue_many(site.tasks.neighbour.job() for _ in range(40))
+    bad = site.tasks.poison.enqueue(how)
+    neighbours += site.app.enqueue_many(site.tasks.neighbour.job() for _ in range(160))
+    record = site.finished(bad)
+    assert (record.state, record.reason, record.crashes) == (State.DEAD, "crashed", 3)
+    assert record.error is not None
+    assert cause in record.error.message
+    assert site.outcomes(bad) == ["crashed"] * 4
+    records = site.settled(neighbours)
+    assert {each.state for each in records} == {State.SUCCEEDED}
+    assert {(each.crashes, each.attempt) for each in records} == {(0, 1)}
+
+
+def test_poison_in_a_transaction_dies_too(fleet: MakeFleet) -> None:
+    site = fleet(TASKS)
+    site.start()
+    bad = site.tasks.poison_in_transaction.enqueue()
+    neighbours = site.app.enqueue_many(site.tasks.neighbour.job() for _ in range(50))
+    record = site.finished(bad)
+    assert (record.state, record.reason, record.crashes) == (State.DEAD, "crashed", 3)
+    assert {each.state for each in site.settled(neighbours)} == {State.SUCCEEDED}
+
+
+def test_a_task_that_holds_the_interpreters_lock_keeps_its_lease(fleet: MakeFleet) -> None:
+    site = fleet(TASKS, lease=2.0)
+    site.start()
+    job = site.tasks.holds_the_lock.enqueue()
+    assert job.result(timeout=60) == "kept"
+    assert site.outcomes(job) == ["succeeded"]
+    assert len(site.effects("begins")) == 1
+
+
+def test_a_stopped_child_is_replaced_and_its_late_word_refused(fleet: MakeFleet) -> None:
+    """Two workers, because a supervisor would kill its stopped child before it can speak."""
+    site = fleet(TASKS, lease=2.0)
+    first = site.start()
+    job = site.tasks.work.enqueue(1)
+    site.started(job)
+    (child,) = first.children()
+    child.suspend()
+    until(lambda: job.refresh().state is State.PENDING or job.record.token > 1, 30)
+    site.go()
+    record = site.finished(job)
+    assert (record.state, record.crashes) == (State.SUCCEEDED, 0)
+    assert "did not respond" in first.log
+    assert not psutil.pid_exists(child.pid)
+
+
+def test_a_stopped_worker_is_taken_over_and_finishes_nothing_twice(fleet: MakeFleet) -> None:
+    site = fleet(TASKS, lease=2.0)
+    first = site.start()
+    jobs = [site.tasks.work.enqueue(number) for number in range(4)]
+    for job in jobs:
+        site.started(job)
+    first.signal_tree(signal.SIGSTOP)
+    stopped = time.monotonic()
+    second = site.start()
+    site.go()
+    records = site.settled(jobs)
+    print(f"a stopped worker's jobs were done by another after {time.monotonic() - stopped:.1f} s")
+    assert {record.state for record in records} == {State.SUCCEEDED}
+    finished = [record.finished_at for record in records]
+    first.signal_tree(signal.SIGCONT)
+    until(lambda: "lost its lease" in first.log or "refused" in first.log)
+    assert [each.finished_at for each in site.settled(jobs)] == finished
+    assert all(site.outcomes(job) == ["crashed", "succeeded"] for job in jobs)
+    assert site.tasks.neighbour.enqueue().result(timeout=60) == 1
+    assert second.terminate() == 0
+    assert first.terminate() == 0
+    for effect in site.effects("ran")[:4]:
+        send(effect.pid, signal.SIGKILL)
+
+
+def test_what_a_task_has_forked_does_not_hide_the_death_of_its_process(fleet: MakeFleet) -> None:
+    """It holds a copy of the socket by which the supervisor listens."""
+    site = fleet(TASKS)
+    worker = site.start()
+    job = site.tasks.leaves_a_process.enqueue()
+    site.started(job)
+    (child,) = [each for each in worker.children() if each.ppid() == worker.pid]
+    child.kill()
+    site.started(job, times=2)
+    site.go()
+    assert site.finished(job).state is State.SUCCEEDED

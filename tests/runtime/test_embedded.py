@@ -1,0 +1,292 @@
+"""Workers inside the user's own program: their start, their stop, and the program's death."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from duly import App, ConfigurationError, State
+from tests.runtime.conftest import MakeFleet
+from tests.support.fleet import until
+
+
+def _guardians(pid: int | None = None) -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.Process(pid).children()
+        if "duly.runtime.guardian" in process.cmdline()
+    ]
+
+
+def test_start_and_stop_and_start_again(app: App) -> None:
+    @app.task
+    def double(number: int) -> int:
+        return number * 2
+
+    for _ in range(2):
+        app.start(workers=2)
+        with pytest.raises(ConfigurationError, match="running already"):
+            app.start()
+        assert double.enqueue(21).result(timeout=30) == 42
+        assert len(_guardians()) == 1
+        app.stop()
+        app.stop()
+        assert _guardians() == []
+    assert app.store.run(app.store.workers()) == []
+
+
+def test_a_block_stops_its_worker_whatever_happens(app: App) -> None:
+    @app.task
+    def slow() -> str:
+        started.set()
+        time.sleep(0.3)
+        return "finished in the grace period"
+
+    started = threading.Event()
+    jobs = []
+
+    def program() -> None:
+        with app.running():
+            jobs.append(slow.enqueue())
+            assert started.wait(30)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        program()
+    assert jobs[0].refresh().state is State.SUCCEEDED
+    assert app.store.run(app.store.workers()) == []
+    assert not [each for each in threading.enumerate() if each.name == "duly-worker"]
+
+
+def test_inside_a_running_event_loop(app: App) -> None:
+    @app.task
+    async def double(number: int) -> int:
+        await asyncio.sleep(0.01)
+        return number * 2
+
+    async def program() -> list[int]:
+        async with app.arunning(workers=3):
+            jobs = [await double.aenqueue(number) for number in range(5)]
+            return [await job.aresult(timeout=30) for job in jobs]
+
+    assert asyncio.run(program()) == [0, 2, 4, 6, 8]
+
+
+def test_stop_without_waiting_releases_what_runs(app: App) -> None:
+    @app.task(retries=0)
+    def long() -> None:
+        started.set()
+        go.wait(30)
+
+    started, go = threading.Event(), threading.Event()
+    app.start()
+    job = long.enqueue()
+    assert started.wait(30)
+    before = time.monotonic()
+    app.stop(wait=False)
+    assert time.monotonic() - before < 8
+    go.set()
+    record = job.refresh().record
+    assert (record.state, record.attempt, record.alone) == (State.PENDING, 0, False)
+    assert [attempt.outcome.value for attempt in job.attempts()] == ["released"]
+    assert app.run_until_idle() == 1
+    assert job.refresh().state is State.SUCCEEDED
+
+
+def test_stop_does_not_wait_for_a_coroutine_that_cannot_be_cancelled(app: App) -> None:
+    @app.task
+    async def stubborn() -> None:
+        started.set()
+        while not go.is_set():
+            try:
+                await asyncio.sleep(0.05)
+            except asyncio.CancelledError:
+                continue
+
+    started, go = threading.Event(), threading.Event()
+    app.start()
+    job = stubborn.enqueue()
+    assert started.wait(30)
+    before = time.monotonic()
+    app.stop(wait=False)
+    assert time.monotonic() - before < 12
+    go.set()
+    assert job.refresh().state is State.PENDING
+
+
+def test_run_until_idle_leaves_what_is_not_due(app: App) -> None:
+    @app.task
+    def first() -> None:
+        second.enqueue()
+
+    @app.task
+    def second() -> None:
+        return None
+
+    first.enqueue()
+    later = second.using(delay=3600).enqueue()
+    assert app.run_until_idle() == 2
+    assert later.refresh().state is State.PENDING
+
+
+def test_run_until_idle_gives_up_after_its_time(app: App) -> None:
+    @app.task
+    def endless() -> None:
+        go.wait(30)
+
+    go = threading.Event()
+    endless.enqueue()
+    with pytest.raises(TimeoutError):
+        app.run_until_idle(timeout=0.5)
+    go.set()
+
+
+def test_a_dead_guardian_is_replaced_and_the_lease_is_kept(app: App) -> None:
+    @app.task
+    def long() -> str:
+        started.set()
+        go.wait(60)
+        return "still mine"
+
+    started, go = threading.Event(), threading.Event()
+    with app.running():
+        job = long.enqueue()
+        assert started.wait(30)
+        (before,) = app.store.run(app.store.workers())
+        (guardian,) = _guardians()
+        guardian.kill()
+        until(lambda: _guardians() and guardian.pid not in [each.pid for each in _guardians()])
+        deadline = time.monotonic() + app.config.lease * 1.5
+        while time.monotonic() < deadline:
+            (now,) = app.store.run(app.store.workers())
+            assert now.id == before.id
+            time.sleep(0.2)
+        go.set()
+        assert job.result(timeout=30) == "still mine"
+    assert job.record.attempt == 1
+
+
+def test_a_database_in_memory_needs_no_guardian() -> None:
+    app = App("sqlite://")
+
+    @app.task
+    def one() -> int:
+        return 1
+
+    with app.running():
+        assert one.enqueue().result(timeout=30) == 1
+        assert _guardians() == []
+    app.close()
+
+
+TASKS = """
+@app.task
+def work() -> str:
+    ran()
+    hold()
+    return "done"
+"""
+
+# No `if __name__ == "__main__"`: it must not be needed. The tasks are the script's own.
+SCRIPT = """
+import os, time
+import duly
+from tasks import HERE, app, effect, hold, ran
+
+if os.environ.get("FORK"):
+    holder = os.fork()
+    if holder == 0:
+        time.sleep(60)
+        os._exit(0)
+
+@app.task(name="own")
+def own() -> str:
+    ran()
+    hold()
+    return "done"
+
+app.start(workers=4)
+effect("program", os.getpid())
+if os.environ.get("FORK"):
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+while not (HERE / "end").exists():
+    time.sleep(0.02)
+app.stop()
+"""
+
+
+def test_an_unguarded_script_and_its_death(fleet: MakeFleet, tmp_path: Path) -> None:
+    """After kill -9 its jobs are back at once, and the next run of the script does them."""
+    site = fleet(TASKS)
+    program = site.script(SCRIPT)
+    until(lambda: site.lines("program") or program.poll() is not None, why="it starts")
+    assert program.poll() is None, site.output()
+    jobs = [site.app.named("own", unchecked=True).enqueue() for _ in range(3)]
+    jobs.append(site.tasks.work.enqueue())
+    for job in jobs:
+        site.started(job)
+    program.kill()
+    killed = time.monotonic()
+    program.wait()
+    until(lambda: all(job.refresh().state is State.PENDING for job in jobs), 10)
+    print(f"back after kill -9 of the program: {time.monotonic() - killed:.2f} s")
+    until(lambda: not site.survivors(), 10, "the guardian ends")
+    site.go()
+    second = site.script(SCRIPT, "second.py")
+    records = site.settled(jobs)
+    assert {record.state for record in records} == {State.SUCCEEDED}, site.output("second.py")
+    assert {record.crashes for record in records} == {0}
+    site.go("end")
+    assert second.wait(60) == 0, site.output("second.py")
+    until(lambda: not site.survivors(), 10, "nothing is left")
+    assert "Traceback" not in site.output("second.py")
+
+
+def test_a_forked_process_does_not_hide_the_death_of_the_program(
+    fleet: MakeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds a copy of the socket by which the guardian would notice."""
+    monkeypatch.setenv("FORK", "1")
+    site = fleet(TASKS)
+    program = site.script(SCRIPT)
+    until(lambda: site.lines("program"), why="it starts")
+    job = site.tasks.work.enqueue()
+    site.started(job)
+    program.kill()
+    program.wait()
+    until(lambda: job.refresh().state is State.PENDING, 10)
+
+
+def test_a_stopped_program_loses_its_jobs_after_a_lease(fleet: MakeFleet) -> None:
+    """Its guardian lives, and must not keep the lease for it."""
+    site = fleet(TASKS, lease=2.0)
+    program = site.script(SCRIPT)
+    until(lambda: site.lines("program"), why="it starts")
+    job = site.tasks.work.enqueue()
+    site.started(job)
+    program.send_signal(signal.SIGSTOP)
+    until(lambda: job.refresh().state is State.PENDING, 30)
+    site.go()
+    program.send_signal(signal.SIGCONT)
+    record = site.finished(job)
+    assert (record.state, record.attempt) == (State.SUCCEEDED, 1)
+    assert site.outcomes(job) == ["crashed", "succeeded"]
+    site.go("end")
+    assert program.wait(60) == 0, site.output()
+
+
+def test_the_signals_of_the_program_are_its_own(app: App) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with app.running():
+        after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert before == after
+    assert os.getpid() == psutil.Process().pid
