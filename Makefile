@@ -19,7 +19,7 @@ CODE := $(wildcard src tests examples bench)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lint types check lock clean
+.PHONY: help setup demo test chaos bench lint types check lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test: setup ## Run the tests; ARGS="tests/unit -k name" selects, WORKERS=4 sets 
 
 bench: setup ## Measure beside the bare engine; ONLY=drain,latency SIZE=small JSON=bench/results/NAME.json
 	$(BIN)/python -m bench --size $(SIZE) --only '$(ONLY)' $(if $(JSON),--json $(JSON)) $(ARGS)
+
+chaos: setup ## Kill, stop and cut for minutes; DULY_CHAOS_SECONDS, _JOBS and _SEED set the storm
+	DULY_CHAOS=1 $(BIN)/pytest -n $(WORKERS) -rP --timeout 900 $(if $(ARGS),$(ARGS),tests/chaos tests/runtime)
 
 lint: setup ## Check style, formatting and the direction of imports
 	$(BIN)/ruff check $(CODE)

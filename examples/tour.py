@@ -159,6 +159,23 @@ def exactly_once() -> None:
     check(rows == [(1,)], "one booking, committed with the completion of its job")
 
 
+def recurring() -> None:
+    """Recurring: each tick runs once, and every tick is accounted for"""
+    schedules = app.schedules
+    wait_until(lambda: schedules.get("heartbeat").last_success_for is not None)
+    schedules.pause("heartbeat", "a look at the clock")
+    fired = [tick for tick in schedules.ticks("heartbeat") if tick.outcome == "fired"]
+    times = [f"{tick.nominal:%H:%M:%S}" for tick in reversed(fired)]
+    check(len(set(times)) == len(times), f"declared in code, it ticked at {', '.join(times[-3:])}")
+    by_hand = schedules.trigger("heartbeat")
+    by_hand.result(timeout=10)
+    check(by_hand.record.schedule_id == "heartbeat", "paused, and run once by hand")
+    spring = datetime(2026, 3, 28, 12, tzinfo=UTC)
+    (fire,) = schedules.preview("30 2 * * *", tz="Europe/Berlin", after=spring, count=1)
+    console.print(f"   preview of 02:30 in Berlin: {fire.local:%Y-%m-%d %H:%M %Z}")
+    check(fire.local.hour == 3, fire.notes[0])
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     """Look again and again, for ten seconds at most."""
     deadline = time.monotonic() + 10
@@ -178,6 +195,7 @@ PARTS: list[Callable[[], None]] = [
     uniqueness,
     crashes,
     exactly_once,
+    recurring,
 ]
 
 

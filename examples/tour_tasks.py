@@ -51,6 +51,12 @@ def long_export() -> str:
     return "exported"
 
 
+@app.every(seconds=1)
+def heartbeat() -> str:
+    """Runs every second, by a schedule of the same name."""
+    return f"{duly.current().scheduled_for:%H:%M:%S}"
+
+
 @app.task(isolate=True, max_crashes=2)
 def poison() -> None:
     """Takes its process down with it."""

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from duly.errors import KeyConflict
+from duly.errors import KeyConflict, StoreError
 from duly.model.attempt import Outcome
 from duly.model.identifiers import new_id, new_ids
 from duly.model.job import Delivery, JobRecord, KeyPolicy, Priority, State
@@ -237,6 +237,15 @@ def test_a_batch_is_stored_whole_or_not_at_all(scene: Scene) -> None:
     found = scene.store.run(scene.store.get([each.id for each in batch]))
     assert found == [None] * 4
     assert scene.submit(key="free").id not in {each.id for each in batch}
+
+
+def test_a_batch_with_a_draft_that_cannot_be_stored_stores_nothing(scene: Scene) -> None:
+    good = draft(key="k")
+    with pytest.raises(StoreError):
+        scene.enqueue(good, draft(arguments=None))
+    assert scene.store.run(scene.store.get([good.id])) == [None]
+    assert scene.counts() == {}
+    assert scene.enqueue(draft(key="k", key_policy=KeyPolicy.REJECT))[0].created
 
 
 def test_what_is_not_there_is_none(scene: Scene) -> None:

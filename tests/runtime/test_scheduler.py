@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -21,66 +14,15 @@ import pytest
 
 import duly
 from duly import App, ScheduleConflict, TickOutcome
-from duly.model.job import JobRecord
-from duly.model.query import JobFilter
-from duly.model.schedule import CatchUp, Definition, Overlap, ScheduleRecord, Tick
-from duly.policy.reconciling import GRACE, REMOVAL_GRACE
+from duly.model.schedule import CatchUp, Overlap
 from duly.policy.recurrence import Cron, Recurrence, every
 from duly.policy.schedule_changes import begun
-from duly.registry.scheduling import DeclaredSchedules
-from duly.runtime.reconciler import Reconciler
-from duly.runtime.scheduler import Scheduler
 from duly.service.schedules import Schedules
 from duly.store.conversation import converse
-from tests.support import scheduler_process
+from tests.runtime.conftest import MakeFleet
 from tests.support.brute_force_cron import Walk
 from tests.support.fleet import until
-
-ROOT = Path(__file__).parent.parent.parent
-START = datetime(2030, 1, 1, tzinfo=UTC)
-MINUTE = timedelta(minutes=1)
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self, now: datetime = START) -> None:
-        self.now = now
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
-def define(rule: Recurrence | None = None, **fields: object) -> Definition:
-    recurrence = rule or Recurrence((every(minutes=1),))
-    made = Definition(task="t", arguments="{}", recurrence=msgspec.json.encode(recurrence).decode())
-    return msgspec.structs.replace(made, **fields)
-
-
-def add(app: App, schedule: ScheduleRecord) -> None:
-    assert app.store.run(app.store.add_schedules([schedule])) == [True]
-
-
-def drain(app: App, clock: Clock) -> int:
-    """Tick until nothing is due; answers how many rounds that took."""
-    scheduler = Scheduler(app.store, clock)
-    rounds = 0
-    while app.store.run(app.store.due_schedules(1, clock.now)):
-        asyncio.run(scheduler.tick())
-        rounds += 1
-    return rounds
-
-
-def ticks_of(app: App, name: str) -> list[Tick]:
-    return app.store.run(app.store.ticks(name, 100_000))[::-1]
-
-
-def jobs_of(app: App, name: str) -> list[JobRecord]:
-    jobs, before = [], None
-    while page := app.store.run(app.store.find(JobFilter(), 5_000, before)):
-        jobs += [job for job in page if job.schedule_id == name]
-        before = page[-1].id
-    return jobs[::-1]
+from tests.support.timetables import MINUTE, START, Clock, add, define, drain, jobs_of, ticks_of
 
 
 def test_a_declared_schedule_runs_inside_a_program(app: App) -> None:
@@ -331,106 +273,6 @@ def test_several_schedules_of_one_task(app: App) -> None:
     assert turn.name == "turn"
 
 
-class Node:
-    """A node with some version of the code."""
-
-    def __init__(self, app: App, clock: Clock, **definitions: Definition) -> None:
-        declared = DeclaredSchedules()
-        for name, definition in definitions.items():
-            declared.add(name, definition)
-        self._reconciler = Reconciler(app.store, declared, clock)
-
-    def reconcile(self) -> None:
-        asyncio.run(self._reconciler.tick())
-
-
-def in_force(app: App, name: str) -> Definition | None:
-    (look,) = app.store.run(app.store.look([name]))
-    return None if look is None else look.schedule.definition
-
-
-def test_two_versions_do_not_flap_and_a_rollback_takes_over(app: App) -> None:
-    clock = Clock()
-    old, new = define(), define(Recurrence((every(minutes=2),)))
-    first, second = Node(app, clock, s=old), Node(app, clock, s=new)
-    first.reconcile()
-    assert in_force(app, "s") == old
-    clock.now += timedelta(seconds=20)
-    second.reconcile()
-    assert in_force(app, "s") == new
-    revision = app.schedules.get("s").revision
-    for _ in range(6):
-        clock.now += timedelta(seconds=20)
-        first.reconcile()
-        second.reconcile()
-        assert in_force(app, "s") == new
-    assert app.schedules.get("s").revision == revision, "nothing was written"
-    clock.now += GRACE
-    first.reconcile()
-    assert in_force(app, "s") == new, "seen a minute ago"
-    clock.now += timedelta(seconds=20)
-    first.reconcile()
-    assert in_force(app, "s") == old
-    clock.now += timedelta(seconds=20)
-    second.reconcile()
-    assert in_force(app, "s") == new
-
-
-def test_what_nobody_declares_any_more_is_removed_after_a_while(app: App) -> None:
-    clock = Clock()
-    Node(app, clock, gone=define(), stays=define()).reconcile()
-    add(app, begun("run_time", define(), clock.now))
-    rest = Node(app, clock, stays=define())
-    waited = timedelta()
-    while waited <= REMOVAL_GRACE:
-        assert in_force(app, "gone") is not None
-        clock.now += timedelta(minutes=5)
-        waited += timedelta(minutes=5)
-        rest.reconcile()
-    assert in_force(app, "gone") is None
-    assert in_force(app, "stays") is not None
-    assert in_force(app, "run_time") is not None
-    assert [each.schedule_id for each in app.store.run(app.store.declarations())] == ["stays"]
-
-
-def test_a_schedule_made_at_run_time_keeps_its_name(
-    app: App, caplog: pytest.LogCaptureFixture
-) -> None:
-    clock = Clock()
-    mine = begun("s", define(overlap=Overlap.ALLOW), clock.now)
-    add(app, mine)
-    node = Node(app, clock, s=define())
-    for _ in range(3):
-        node.reconcile()
-    assert in_force(app, "s") == mine.definition
-    assert caplog.text.count("was made at run time and keeps it") == 1
-
-
-def test_a_declared_schedule_is_changed_in_the_code(app: App) -> None:
-    node = Node(app, Clock(datetime.now(UTC)), s=define())
-    node.reconcile()
-    with pytest.raises(ScheduleConflict, match="change it there"):
-        app.schedules.update("s", overlap="allow")
-    with pytest.raises(ScheduleConflict, match="running code declares it"):
-        app.schedules.remove("s")
-    app.schedules.pause("s", "holidays")
-    node.reconcile()
-    assert app.schedules.get("s").paused
-
-
-def test_a_declared_change_accounts_for_what_was_owed(app: App) -> None:
-    clock = Clock()
-    minutely = define(overlap=Overlap.ALLOW, catch_up=CatchUp.ALL)
-    slower = define(Recurrence((every(minutes=5),)), overlap=Overlap.ALLOW, catch_up=CatchUp.ALL)
-    Node(app, clock, s=minutely).reconcile()
-    clock.now += timedelta(minutes=10, seconds=30)
-    Node(app, clock, s=slower).reconcile()
-    clock.now += timedelta(minutes=10)
-    drain(app, clock)
-    minutes = [((job.scheduled_for or START) - START) // MINUTE for job in jobs_of(app, "s")]
-    assert minutes == [*range(1, 11), 15, 20]
-
-
 def test_a_schedule_that_cannot_be_decided_holds_up_nobody(
     app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -463,120 +305,23 @@ def test_thousands_due_at_once(app: App) -> None:
     assert seconds < 20
 
 
-EXPECTED = {
-    "berlin": ("0 9 * * mon-fri", "Europe/Berlin"),
-    "new_york": ("30 2 * * *", "America/New_York"),
-    "lord_howe": ("*/30 * * * *", "Australia/Lord_Howe"),
-    "cairo": ("0 0,6,12,18 * * *", "Africa/Cairo"),
-}
-MONTH = datetime(2026, 3, 15, tzinfo=UTC)
+TASKS = """
+@app.every(seconds=1, overlap="allow", catch_up="all")
+def beat() -> None: ...
+"""
 
 
-class Schedulers:
-    """Five processes that schedule by one clock, and what befalls them."""
-
-    def __init__(self, url: str, clock: Path, dice: random.Random) -> None:
-        self._command = [sys.executable, "-m", "tests.support.scheduler_process", url, str(clock)]
-        self._dice = dice
-        self._processes = [self._start() for _ in range(5)]
-        self._stopped: list[subprocess.Popen[bytes]] = []
-        self.kills = self.stops = 0
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self._command, cwd=ROOT)
-
-    def strike(self) -> None:
-        """Kill one, stop one, or let a stopped one go on."""
-        if self._stopped:
-            self._stopped.pop().send_signal(signal.SIGCONT)
-            return
-        victim = self._dice.randrange(len(self._processes))
-        process = self._processes[victim]
-        if self._dice.random() < 0.5:
-            process.kill()
-            process.wait()
-            self._processes[victim] = self._start()
-            self.kills += 1
-        else:
-            process.send_signal(signal.SIGSTOP)
-            self._stopped.append(process)
-            self.stops += 1
-
-    def close(self) -> None:
-        """End them all; a survivor must have ended well."""
-        for process in self._processes:
-            process.send_signal(signal.SIGCONT)
-            try:
-                code = process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                raise
-            assert code == 0
-
-
-@pytest.fixture
-def dice() -> random.Random:
-    return random.Random(20260315)
-
-
-@pytest.fixture
-def virtual_time(tmp_path: Path) -> Iterator[Path]:
-    file = tmp_path / "clock"
-    scheduler_process.write(file, MONTH)
-    yield file
-    file.unlink(missing_ok=True)
-
-
-def test_five_schedulers_over_a_month_of_kills_and_stops(
-    app: App, url: str, virtual_time: Path, dice: random.Random
-) -> None:
-    window = timedelta(days=60).total_seconds()
-    for name, (expression, zone) in EXPECTED.items():
-        rule = Recurrence((Cron(expression, zone),))
-        every_one = define(
-            rule, overlap=Overlap.ALLOW, catch_up=CatchUp.ALL, catch_up_window=window
-        )
-        add(app, begun(name, every_one, MONTH))
-        # Nobody runs its jobs: after the first tick all are skipped, or coalesced.
-        add(app, begun(f"{name}, skipping", define(rule), MONTH))
-    end = MONTH + timedelta(days=31)
-    schedulers = Schedulers(url, virtual_time, dice)
-    try:
-        now = MONTH
-        while now < end:
-            now = min(end, now + dice.choice([20, 45, 90, 240]) * MINUTE)
-            scheduler_process.write(virtual_time, now)
-            time.sleep(dice.uniform(0.0, 0.04))
-            if dice.random() < 0.15:
-                schedulers.strike()
-        until(lambda: not app.store.run(app.store.due_schedules(1, end)), 60)
-    finally:
-        virtual_time.unlink()
-        schedulers.close()
-    assert schedulers.kills > 5
-    assert schedulers.stops > 5
-    for name, (expression, zone) in EXPECTED.items():
-        oracle = Walk(ZoneInfo(zone), MONTH + MINUTE, end, MINUTE).fires(expression)
-        _every_tick_once(app, name, oracle)
-        _every_tick_in_one_row(ticks_of(app, f"{name}, skipping"), oracle)
-
-
-def _every_tick_once(app: App, name: str, oracle: list[datetime]) -> None:
-    ticks = ticks_of(app, name)
-    assert [tick.nominal for tick in ticks] == oracle
-    assert {tick.outcome for tick in ticks} == {TickOutcome.FIRED}
-    jobs: dict[UUID, JobRecord] = {job.id: job for job in jobs_of(app, name)}
-    assert Counter(job.scheduled_for for job in jobs.values()) == Counter(oracle)
-    assert {tick.job_id: tick.nominal for tick in ticks} == {
-        job_id: job.scheduled_for for job_id, job in jobs.items()
-    }
-
-
-def _every_tick_in_one_row(ticks: list[Tick], oracle: list[datetime]) -> None:
-    covered: list[datetime] = []
-    for tick in ticks:
-        inside = [at for at in oracle if tick.nominal <= at <= (tick.until or tick.nominal)]
-        assert len(inside) == tick.count
-        covered += inside
-    assert covered == oracle
+def test_worker_processes_share_the_scheduling(fleet: MakeFleet) -> None:
+    """Two process trees; each tick once and none lost, also when one of the trees is killed."""
+    here = fleet(TASKS)
+    first = here.start()
+    here.start()
+    until(lambda: len(ticks_of(here.app, "beat")) >= 2)
+    first.kill()
+    seen = len(ticks_of(here.app, "beat"))
+    until(lambda: len(ticks_of(here.app, "beat")) >= seen + 2)
+    nominals = [tick.nominal for tick in ticks_of(here.app, "beat")]
+    assert nominals == [nominals[0] + n * timedelta(seconds=1) for n in range(len(nominals))]
+    jobs = Counter(job.scheduled_for for job in jobs_of(here.app, "beat"))
+    assert jobs.keys() >= set(nominals)
+    assert set(jobs.values()) == {1}

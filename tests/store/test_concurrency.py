@@ -257,7 +257,7 @@ def test_of_a_shared_commit_one_bad_operation_fails_alone(tmp_path: Path) -> Non
     assert isinstance(store, SqliteStore)
     scene.submit(key="taken")
     bad = store.enqueue([draft(), draft(key="taken", key_policy=KeyPolicy.REJECT)], scene.now)
-    worse: Operation[Any] = store.enqueue([draft(priority="high")], scene.now)
+    worse: Operation[Any] = store.enqueue([draft(), draft(arguments=None)], scene.now)
     good = [store.enqueue([draft()], scene.now) for _ in range(40)]
     with store.transaction():
         futures: list[Future[Any]] = [

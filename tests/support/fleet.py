@@ -296,12 +296,12 @@ class Fleet:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("DULY_")
         }
+        path = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
         with log.open("ab") as output:
             return subprocess.Popen(
                 command,
                 cwd=self.folder,
-                env=environment
-                | {MARK: self._mark, "PYTHONPATH": str(self.folder), "PYTHONFAULTHANDLER": "1"},
+                env=environment | {MARK: self._mark, "PYTHONPATH": path, "PYTHONFAULTHANDLER": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -75,6 +75,40 @@ def due_time(schedule: ScheduleRecord, nominal: datetime | None, now: datetime) 
     return min(recurrence.due_at(schedule.id, nominal), now + LONGEST_REST)
 
 
+class _Fires:
+    """The fires of a recurrence. One decision asks for the same more than once, and most often
+    about a single tick: answers are remembered, and runs are counted only where there are any."""
+
+    def __init__(self, recurrence: Recurrence) -> None:
+        self._recurrence = recurrence
+        self._next: dict[datetime, datetime | None] = {}
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """See Recurrence."""
+        if instant not in self._next:
+            self._next[instant] = self._recurrence.next_after(instant)
+        return self._next[instant]
+
+    def between(self, after: datetime, until: datetime) -> FireRange | None:
+        """The fires with after < fire <= until; None when there are none."""
+        first = self.next_after(after)
+        if first is None or first > until:
+            return None
+        second = self.next_after(first)
+        if second is None or second > until:
+            return FireRange(first, first, 1)
+        return self._recurrence.range_between(after, until)
+
+    def some(self, ticks: FireRange) -> Iterator[datetime]:
+        """The first MOST_TICKS nominal times of a run."""
+        nominal: datetime | None = ticks.first
+        for _ in range(MOST_TICKS):
+            if nominal is None or nominal > ticks.last:
+                return
+            yield nominal
+            nominal = self.next_after(nominal)
+
+
 class _Book:
     """The rows of one step, in the order in which they are decided."""
 
@@ -154,21 +188,22 @@ def _by_rule(look: Look, everything: bool) -> Step:
     schedule, now = look.schedule, look.now
     definition = schedule.definition
     recurrence = recurrence_of(definition.recurrence)
+    fires = _Fires(recurrence)
     book = _Book(look)
     until = now if everything else _due_until(schedule, recurrence, now)
-    wanted = _catch_up(book, look, recurrence, until)
-    accounted = recurrence.last_at_or_before(until) if wanted or book.ticks else None
+    come = fires.between(schedule.accounted_until, until)
+    wanted = None if come is None else _catch_up(book, look, fires, come)
+    accounted_until = schedule.accounted_until if come is None else come.last
     busy, waiting, cancels = look.live, list(look.buffered), None
     if definition.overlap is Overlap.CANCEL_OTHER and wanted is not None:
-        waiting, cancels = _supersede(book, look, recurrence, wanted)
+        waiting, cancels = _supersede(book, look, fires, wanted)
     else:
         while waiting and (not busy or definition.overlap is Overlap.ALLOW):
             book.resolve(waiting.pop(0), TickOutcome.FIRED)
             busy = True
         if wanted is not None:
-            accounted = _overlap(book, definition.overlap, recurrence, wanted, busy, waiting)
-    accounted_until = accounted or schedule.accounted_until
-    next_at = recurrence.next_after(accounted_until)
+            accounted_until = _overlap(book, definition.overlap, fires, wanted, busy, waiting)
+    next_at = fires.next_after(accounted_until)
     due_at = due_time(schedule, next_at, now)
     cut_short = wanted is not None and accounted_until < wanted.last
     released_all = not waiting and len(look.buffered) == MOST_BUFFERED_SHOWN
@@ -193,18 +228,14 @@ def _due_until(schedule: ScheduleRecord, recurrence: Recurrence, now: datetime) 
     return position
 
 
-def _catch_up(book: _Book, look: Look, recurrence: Recurrence, until: datetime) -> FireRange | None:
-    """The ticks that are owed; what became of the others is booked."""
+def _catch_up(book: _Book, look: Look, fires: _Fires, come: FireRange) -> FireRange | None:
+    """Which of the ticks that have come are owed; what became of the others is booked."""
     definition, position = look.schedule.definition, look.schedule.accounted_until
-    come = recurrence.range_between(position, until)
-    if come is None:
-        return None
     if definition.catch_up is CatchUp.LATEST:
-        if come.count > 1:
-            earlier = recurrence.range_between(position, come.last - _SECOND)
-            if earlier is not None:
-                reason = f"coalesced into the tick of {come.last.isoformat()}"
-                book.run(earlier, TickOutcome.COALESCED, reason)
+        earlier = None if come.count == 1 else fires.between(position, come.last - _SECOND)
+        if earlier is not None:
+            reason = f"coalesced into the tick of {come.last.isoformat()}"
+            book.run(earlier, TickOutcome.COALESCED, reason)
         return FireRange(come.last, come.last, 1)
     if definition.catch_up is CatchUp.ALL:
         window = timedelta(seconds=definition.catch_up_window)
@@ -215,17 +246,17 @@ def _catch_up(book: _Book, look: Look, recurrence: Recurrence, until: datetime) 
     too_old = look.now - window - _MICROSECOND
     if come.first > too_old:
         return come
-    dropped = recurrence.range_between(position, min(too_old, until))
+    dropped = fires.between(position, min(too_old, come.last))
     if dropped is not None:
         book.run(dropped, TickOutcome.SKIPPED, reason)
         position = dropped.last
-    return recurrence.range_between(position, until)
+    return fires.between(position, come.last)
 
 
 def _overlap(
     book: _Book,
     overlap: Overlap,
-    recurrence: Recurrence,
+    fires: _Fires,
     wanted: FireRange,
     busy: bool,
     waiting: list[Tick],
@@ -233,7 +264,7 @@ def _overlap(
     """Book the owed ticks; answers the last that was booked, which may not be the last owed."""
     if overlap in (Overlap.ALLOW, Overlap.BUFFER_ALL):
         nominal = wanted.first
-        for nominal in _some(recurrence, wanted):
+        for nominal in fires.some(wanted):
             if overlap is Overlap.BUFFER_ALL and busy:
                 book.each(nominal, TickOutcome.BUFFERED)
                 waiting.append(book.ticks[-1])
@@ -244,28 +275,18 @@ def _overlap(
     rest: FireRange | None = wanted
     if not busy:
         book.each(wanted.first, TickOutcome.FIRED)
-        rest = recurrence.range_between(wanted.first, wanted.last)
+        rest = fires.between(wanted.first, wanted.last)
     if overlap is Overlap.BUFFER_ONE and rest is not None and not waiting:
         book.each(rest.first, TickOutcome.BUFFERED)
         waiting.append(book.ticks[-1])
-        rest = recurrence.range_between(rest.first, rest.last)
+        rest = fires.between(rest.first, rest.last)
     if rest is not None:
         book.skip_for_live_job(rest, ONE_WAITS if overlap is Overlap.BUFFER_ONE else LIVE)
     return wanted.last
 
 
-def _some(recurrence: Recurrence, ticks: FireRange) -> Iterator[datetime]:
-    """The first MOST_TICKS nominal times of a run."""
-    nominal: datetime | None = ticks.first
-    for _ in range(MOST_TICKS):
-        if nominal is None or nominal > ticks.last:
-            return
-        yield nominal
-        nominal = recurrence.next_after(nominal)
-
-
 def _supersede(
-    book: _Book, look: Look, recurrence: Recurrence, wanted: FireRange
+    book: _Book, look: Look, fires: _Fires, wanted: FireRange
 ) -> tuple[list[Tick], str | None]:
     """Only the last owed tick counts: earlier ones are skipped, live jobs are cancelled.
 
@@ -274,7 +295,7 @@ def _supersede(
     """
     reason = f"superseded by the tick of {wanted.last.isoformat()}"
     if wanted.count > 1:
-        earlier = recurrence.range_between(wanted.first - _SECOND, wanted.last - _SECOND)
+        earlier = fires.between(wanted.first - _SECOND, wanted.last - _SECOND)
         if earlier is not None:
             book.run(earlier, TickOutcome.SKIPPED, reason)
     for tick in look.buffered:

@@ -31,7 +31,11 @@ from duly.store.records import SCHEDULE_COLUMNS, TICK_COLUMNS, drafts_of_landed
 _SCHEDULE = ", ".join(SCHEDULE_COLUMNS)
 _TICK = ", ".join(TICK_COLUMNS)
 _TICK_ARRAYS = ", ".join(f"%({name})s::{kind}[]" for name, kind in TICK_TYPES.items())
-_LIVE = "EXISTS (SELECT FROM {schema}.jobs WHERE jobs.schedule_id = schedules.id)"
+# With a LIMIT, so that it is a look at the index for each schedule: as EXISTS the planner may turn
+# it into a table of all jobs.
+_LIVE = """
+coalesce((SELECT true FROM {schema}.jobs WHERE jobs.schedule_id = schedules.id LIMIT 1), false)
+"""
 _CHANGED = [
     name for name in SCHEDULE_COLUMNS if name not in ("id", "revision", "created_at", "updated_at")
 ]

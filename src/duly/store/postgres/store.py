@@ -72,9 +72,7 @@ class _Engine:
         try:
             with self.pool.connection() as connection:
                 for wake in wakes:
-                    connection.execute(
-                        NOTIFY, (channel(self.schema, wake),), prepare=True
-                    )
+                    connection.execute(NOTIFY, (channel(self.schema, wake),), prepare=True)
         except psycopg.Error:
             # A hint that does not arrive costs a little time, nothing else.
             return

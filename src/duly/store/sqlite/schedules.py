@@ -61,7 +61,8 @@ NEXT_DUE = (
     "SELECT due_at FROM schedules WHERE paused = 0 AND due_at IS NOT NULL ORDER BY due_at LIMIT 1"
 )
 BUFFERED = (
-    f"SELECT {_TICK} FROM ticks WHERE schedule_id = ? AND outcome = 'buffered'"
+    f"SELECT {_TICK} FROM ticks INDEXED BY ticks_buffered"
+    " WHERE schedule_id = ? AND outcome = 'buffered'"
     f" ORDER BY nominal, kind LIMIT {MOST_BUFFERED_SHOWN}"
 )
 LIST = f"SELECT {_SCHEDULE} FROM schedules WHERE id > ? ORDER BY id LIMIT ?"

@@ -1,0 +1,71 @@
+"""Faults in a loop. The short form runs with every test; `make chaos` asks for the long one.
+
+Settings: DULY_CHAOS=1 for the long form, DULY_CHAOS_SECONDS for the length of each storm,
+DULY_CHAOS_JOBS for its number of jobs, DULY_CHAOS_SEED for its chances.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.fleet import Fleet, opened
+
+MakeFleet = Callable[..., Fleet]
+ENGINES = ("sqlite", "postgresql")
+LONG = os.environ.get("DULY_CHAOS", "") not in ("", "0")
+
+long_only = pytest.mark.skipif(not LONG, reason="only in `make chaos`")
+
+
+@dataclass(frozen=True)
+class Storm:
+    """How long, with how many jobs, and by which chances."""
+
+    seconds: float
+    jobs: int
+    chance: random.Random
+
+
+@pytest.fixture
+def storm() -> Storm:
+    """The size of the storm, by the environment."""
+    seed = int(os.environ.get("DULY_CHAOS_SEED") or random.randrange(2**32))
+    print(f"DULY_CHAOS_SEED={seed}")
+    return Storm(
+        float(os.environ.get("DULY_CHAOS_SECONDS") or (45 if LONG else 6)),
+        int(os.environ.get("DULY_CHAOS_JOBS") or (5000 if LONG else 800)),
+        random.Random(seed),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DULY_URL", "DULY_SCHEMA", "DULY_LISTEN_URL", "DULY_POOL_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(params=ENGINES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, on each engine."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'jobs.db'}"
+    found: str = request.getfixturevalue("postgres_url")
+    return found
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[MakeFleet]:
+    """Makes a folder with these tasks, where workers can be started."""
+    with ExitStack() as stack:
+
+        def make(url: str, tasks: str, lease: float = 15.0, grace: float = 25.0) -> Fleet:
+            return stack.enter_context(opened(tmp_path, url, tasks, lease, grace))
+
+        yield make
