@@ -15,13 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fleet import Fleet, opened
+from tests.support.fleet import LONG, Fleet, opened
 
 MakeFleet = Callable[..., Fleet]
 ENGINES = ("sqlite", "postgresql")
-LONG = os.environ.get("DULY_CHAOS", "") not in ("", "0")
-
-long_only = pytest.mark.skipif(not LONG, reason="only in `make chaos`")
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from duly import Job, State
-from tests.chaos.conftest import MakeFleet, Storm, long_only
-from tests.support.fleet import Fleet, until
+from tests.chaos.conftest import MakeFleet, Storm
+from tests.support.fleet import Fleet, long_only, until
 from tests.support.postgres import Server, fresh_database, own_server
 
 TASKS = """
@@ -24,6 +24,20 @@ def work(number: int) -> int:
     time.sleep(0.003)
     ran("ends")
     return number
+
+
+@app.task(retries=0)
+async def tick() -> None:
+    while True:
+        ran("tick")
+        await asyncio.sleep(0.05)
+
+
+@app.task(retries=0, isolate=True)
+def tick_alone() -> None:
+    while True:
+        ran("tick")
+        time.sleep(0.05)
 
 
 @app.task(retries=0)
@@ -118,6 +132,33 @@ def test_an_outage_of_three_leases(fleet: MakeFleet, server: Server) -> None:
             assert "lease ended" not in worker.log, worker.log
             assert worker.terminate() == 0
         site.app.close()
+
+
+@pytest.mark.parametrize("task", ["tick", "tick_alone"])
+def test_work_ends_with_the_lease(fleet: MakeFleet, server: Server, task: str) -> None:
+    """A worker that cannot renew stops its jobs by its own clock: others may have them."""
+    lease = 3.0
+    with fresh_database(server.url) as url:
+        site = fleet(url, TASKS, lease=lease)
+        site.start()
+        job = getattr(site.tasks, task).enqueue()
+        site.started(job, word="tick")
+        server.stop(signal.SIGQUIT)
+        stopped = time.monotonic()
+        time.sleep(lease / 3)
+        during = len(site.effects("tick"))
+        until(lambda: len(site.effects("tick")) > during, 10, "it works on in the meantime")
+        quiet = time.monotonic() + lease * 3
+        last, last_at = 0, stopped
+        while time.monotonic() < quiet:
+            now = len(site.effects("tick"))
+            if now > last:
+                last, last_at = now, time.monotonic()
+            time.sleep(0.05)
+        print(f"the job went on for {last_at - stopped:.1f} s with a lease of {lease:g} s")
+        assert last_at - stopped < lease + 2
+        site.app.close()
+        server.start()
 
 
 def test_a_short_outage_costs_no_job_its_attempt(fleet: MakeFleet, server: Server) -> None:

@@ -7,8 +7,8 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from duly import State
-from tests.chaos.conftest import LONG, MakeFleet, Storm, long_only
-from tests.support.fleet import until
+from tests.chaos.conftest import MakeFleet, Storm
+from tests.support.fleet import LONG, long_only, until
 
 TASKS = """
 @app.task(retries=0)

@@ -13,8 +13,8 @@ from collections import Counter
 import pytest
 
 from duly import Job, State
-from tests.chaos.conftest import MakeFleet, Storm, long_only
-from tests.support.fleet import Fleet, WorkerProcess, send, until
+from tests.chaos.conftest import MakeFleet, Storm
+from tests.support.fleet import Fleet, WorkerProcess, long_only, send, until
 
 TASKS = """
 @app.task(retries=0, backoff=0.05)

@@ -13,10 +13,13 @@ from duly.cli import failures
 from duly.cli.main import root
 from duly.model.attempt import Failure
 from duly.model.job import JobRecord
+from duly.model.schedule import Definition, JobTemplate, ScheduleRecord, Tick
+from duly.policy.recurrence import PreviewedFire, Recurrence
 from duly.service.explain import Cause
 
 TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
-RUNNING = ("duly worker", "duly up")
+RUNNING = ("duly worker", "duly up", "duly scheduler")
+WITHOUT_DATABASE = ("duly schedule preview",)
 SHARED = ("--json", "--debug", "--url", "--app", "--help")
 
 
@@ -68,6 +71,12 @@ def test_every_key_of_a_job_is_documented() -> None:
         assert f"`{name}`" in TEXT, name
 
 
+def test_every_key_of_a_schedule_is_documented() -> None:
+    kinds = (ScheduleRecord, Definition, JobTemplate, Recurrence, Tick, PreviewedFire)
+    for name in {name for kind in kinds for name in kind.__struct_fields__}:
+        assert f"`{name}`" in TEXT, name
+
+
 def test_every_cause_of_an_explanation_is_documented() -> None:
     for cause in Cause:
         assert f"`{cause.value}`" in _section("duly job explain"), cause
@@ -78,5 +87,6 @@ def test_every_command_has_json_and_debug() -> None:
         if path in RUNNING:
             continue
         options = {name for parameter in command.params for name in parameter.opts}
-        assert {"--json", "--debug", "--url"} <= options, path
+        expected = {"--json", "--debug"} | ({"--url"} if path not in WITHOUT_DATABASE else set())
+        assert expected <= options, path
         assert command.help, path

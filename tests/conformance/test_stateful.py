@@ -367,6 +367,7 @@ def test_the_store_and_the_model_agree(
         stateful_step_count=STEPS,
         deadline=None,
         database=None,
+        report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(OnEngine, settings=chosen)

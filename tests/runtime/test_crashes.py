@@ -10,7 +10,7 @@ import pytest
 
 from duly import State
 from tests.runtime.conftest import MakeFleet
-from tests.support.fleet import send, until
+from tests.support.fleet import long_only, send, until
 
 TASKS = """
 import ctypes
@@ -60,6 +60,20 @@ def holds_the_lock() -> str:
         re.match(r"(a+)+$", "a" * 24 + "b")
     ran("ends")
     return "kept"
+
+
+@app.task
+async def blocks_the_loop() -> None:
+    ran()
+    time.sleep(60)
+
+
+@app.task
+def waits_for_its_turn() -> int:
+    ran()
+    token = duly.current().job.token
+    hold(f"go{token}")
+    return token
 
 
 @app.task
@@ -126,13 +140,25 @@ def test_children_die_with_their_supervisor_and_the_next_one_takes_over(fleet: M
     assert all(len(site.attempts(job)) == 2 for job in jobs)
 
 
+def test_a_child_that_does_not_listen_dies_with_its_supervisor_all_the_same(
+    fleet: MakeFleet,
+) -> None:
+    """The kernel sees to it: a blocked event loop cannot notice that the supervisor hung up."""
+    site = fleet(TASKS)
+    worker = site.start()
+    job = site.tasks.blocks_the_loop.enqueue()
+    pid = site.started(job).pid
+    worker.kill()
+    until(lambda: not psutil.pid_exists(pid), 15, "the child is gone")
+
+
 @pytest.mark.parametrize(
     ("how", "cause"),
     [
         ("segfault", "killed by SIGSEGV"),
-        ("exit", "exited with code 3"),
+        pytest.param("exit", "exited with code 3", marks=long_only),
         ("exit_well", "exited with code 0"),
-        ("kill", "killed by SIGKILL"),
+        pytest.param("kill", "killed by SIGKILL", marks=long_only),
     ],
 )
 def test_poison_dies_of_its_own_budget_and_its_neighbours_are_not_charged(
@@ -211,6 +237,29 @@ def test_a_stopped_worker_is_taken_over_and_finishes_nothing_twice(fleet: MakeFl
     assert first.terminate() == 0
     for effect in site.effects("ran")[:4]:
         send(effect.pid, signal.SIGKILL)
+
+
+def test_the_late_word_of_a_worker_that_was_taken_for_dead_does_not_count(fleet: MakeFleet) -> None:
+    """It speaks while its successor runs the job: the token is not the latest any more.
+
+    Its lease is long and it has no room for another claim, so nothing but the token can tell.
+    """
+    site = fleet(TASKS, lease=120.0)
+    first = site.start("--concurrency", 1)
+    job = site.tasks.waits_for_its_turn.enqueue()
+    site.started(job)
+    (taken_for_dead,) = site.registered()
+    site.start()
+    store = site.app.store
+    store.run(store.reap([taken_for_dead.id], "taken for dead", expired_only=False))
+    site.started(job, times=2)
+    site.go("go1")
+    first.said("refused")
+    assert job.refresh().state is State.RUNNING
+    assert job.record.token == 2
+    site.go("go2")
+    assert job.result(timeout=60) == 2
+    assert site.outcomes(job) == ["crashed", "succeeded"]
 
 
 def test_what_a_task_has_forked_does_not_hide_the_death_of_its_process(fleet: MakeFleet) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from duly import State
 from tests.runtime.conftest import MakeFleet
-from tests.support.fleet import send, until
+from tests.support.fleet import long_only, send, until
 
 TASKS = """
 @app.task(retries=0)
@@ -58,7 +58,7 @@ VERSION = 1
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=long_only)])
 def test_short_jobs_finish_and_long_ones_are_released(
     fleet: MakeFleet, number: signal.Signals
 ) -> None:

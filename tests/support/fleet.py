@@ -21,10 +21,14 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import psutil
+import pytest
 
 from duly import App, Attempt, Job, JobRecord, State
 
 T = TypeVar("T")
+
+LONG = os.environ.get("DULY_CHAOS", "") not in ("", "0")
+long_only = pytest.mark.skipif(not LONG, reason="only in `make chaos`")
 
 MARK = "DULY_TEST_FLEET"
 PATIENCE = 60.0

@@ -143,7 +143,9 @@ class Model:
 
     def __init__(self, made: Definition, fires: list[datetime]) -> None:
         self.overlap, self.catch_up = made.overlap, made.catch_up
-        self.window = timedelta(seconds=made.catch_up_window)
+        jitter = msgspec.json.decode(made.recurrence, type=Recurrence).jitter_seconds
+        self.window = timedelta(seconds=made.catch_up_window + jitter)
+        self.grace = GRACE + timedelta(seconds=jitter)
         self.fires = fires
         self.cursor = START
         self.fate: dict[datetime, str] = {}
@@ -172,7 +174,7 @@ class Model:
         if self.catch_up is CatchUp.LATEST:
             self.fate |= dict.fromkeys(come[:-1], "coalesced")
             return come[-1:]
-        oldest = self.window if self.catch_up is CatchUp.ALL else GRACE
+        oldest = self.window if self.catch_up is CatchUp.ALL else self.grace
         self.fate |= dict.fromkeys((fire for fire in come if now - fire > oldest), "skipped")
         return [fire for fire in come if now - fire <= oldest]
 
@@ -427,6 +429,16 @@ def test_a_changed_rule_loses_and_doubles_nothing() -> None:
     world.run()
     offsets = [(nominal - START) // SECOND for nominal, _ in world.jobs]
     assert offsets == [60, 120, 200, 250]
+
+
+def test_a_tick_within_its_jitter_is_not_late() -> None:
+    hourly = Recurrence((every(hours=1),), jitter_seconds=3000)
+    world = World(definition(hourly, catch_up=CatchUp.NONE))
+    assert world.schedule.due_at is not None
+    world.now = world.schedule.due_at
+    assert world.now - START > timedelta(hours=1) + GRACE
+    world.run()
+    assert world.told() == [("fired", 1)]
 
 
 def test_jitter_is_not_waited_for_before_a_change() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from duly.errors import InvalidInput, InvalidPayload, PayloadTooLarge
+from duly.errors import InvalidArguments, InvalidInput, InvalidPayload, PayloadTooLarge
+from duly.policy import options
 from duly.registry import strict_json
 
 
@@ -39,6 +40,20 @@ def object_from(text: str, payload_limit: int) -> dict[str, Any]:
             f'{{"to": "ada@example.com"}}; got {_kind(value)}'
         )
     return value
+
+
+def priority(text: str) -> int:
+    """The priority that --priority gives: a number or a name."""
+    return options.priority(int(text) if text.isdecimal() else text, "--priority")
+
+
+def with_hint(error: InvalidArguments, arguments: dict[str, Any]) -> InvalidInput:
+    """The same error; where text was meant but typed as JSON, with how to type it."""
+    value = arguments.get(error.argument or "")
+    if isinstance(value, int | float) and "`str`" in str(error):
+        typed = json.dumps(value)
+        return InvalidInput(f"{error}; as text it is {error.argument}='\"{typed}\"'")
+    return error
 
 
 def _from_pairs(pairs: Sequence[str]) -> dict[str, Any]:

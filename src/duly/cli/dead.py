@@ -10,6 +10,7 @@ from uuid import UUID
 import click
 
 from duly.cli.arguments import object_from
+from duly.cli.confirming import confirm
 from duly.cli.failures import FAILURE, SUCCESS, WRONG_INPUT, end_with
 from duly.cli.job_view import as_json, detail_as_json, summary, write_dead, write_detail
 from duly.cli.rendering import Column, progress, tell, write_json, write_line, write_table
@@ -151,10 +152,10 @@ def replay(
     elif arguments is not None:
         edited = object_from(arguments, session.app.config.payload_limit)
         encoded = session.app.client.encode(session.jobs.get(known[0]).task, edited)
-        _confirm(yes, "Replay 1 job with these arguments?")
+        confirm(yes, "Replay 1 job with these arguments?")
         answers = {session.dead.replay_edited(known[0], encoded): 1}
     else:
-        _confirm(yes, f"Replay {counted(len(known), 'job')}?")
+        confirm(yes, f"Replay {counted(len(known), 'job')}?")
         with progress(len(known), "Replaying") as done:
             answers = dict(session.dead.replay(known, done))
     if session.as_json:
@@ -185,7 +186,7 @@ def purge(
     count = session.dead.purgeable(chosen)
     purged = 0
     if count:
-        _confirm(yes, f"Delete {counted(count, 'dead job')} for good?")
+        confirm(yes, f"Delete {counted(count, 'dead job')} for good?")
         with progress(count, "Deleting") as done:
             purged = session.dead.purge(chosen, done)
     if session.as_json:
@@ -210,19 +211,6 @@ def _require_one_way(job_ids: Sequence[str], everything: bool, chosen: DeadFilte
         raise click.UsageError("say which: by ID, by a filter such as --queue, or --all")
     if sum(ways) > 1:
         raise click.UsageError("choose one way to say which: IDs, a filter, or --all")
-
-
-def _confirm(yes: bool, question: str) -> None:
-    if yes:
-        return
-    try:
-        agreed = click.confirm(question, err=True)
-    except click.Abort:
-        agreed = False
-        click.echo(err=True)
-    if not agreed:
-        tell("Nothing was changed. (--yes answers in advance.)")
-        end_with(FAILURE)
 
 
 def _write_groups(session: Session, groups: Sequence[DeadGroup]) -> None:

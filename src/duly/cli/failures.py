@@ -16,6 +16,7 @@ from duly.errors import (
     InvalidInput,
     ResultTimeout,
     UnknownJob,
+    UnknownSchedule,
     UnknownTask,
 )
 from duly.service.settings import without_password
@@ -27,7 +28,7 @@ TIMED_OUT = 124
 INTERRUPTED = 130
 
 _DEBUG = "duly.cli.debug"
-_WRONG = (InvalidInput, ConfigurationError, UnknownJob, UnknownTask)
+_WRONG = (InvalidInput, ConfigurationError, UnknownJob, UnknownSchedule, UnknownTask)
 
 
 def end_with(exit_code: int) -> NoReturn:

@@ -105,9 +105,9 @@ def write_detail(detail: JobDetail) -> None:
             ("Submitted", _moment(job.created_at, now)),
             ("Due", _moment(job.run_at, now)),
             *_optional(detail),
-            ("Arguments", _value(job.arguments)),
-            *([("Metadata", _value(job.metadata))] if job.metadata is not None else []),
-            *([("Result", _value(job.result))] if job.result is not None else []),
+            ("Arguments", value_lines(job.arguments)),
+            *([("Metadata", value_lines(job.metadata))] if job.metadata is not None else []),
+            *([("Result", value_lines(job.result))] if job.result is not None else []),
         ]
     )
     if detail.attempts:
@@ -202,7 +202,7 @@ def _seconds(seconds: float) -> str:
     return format_duration(timedelta(seconds=seconds))
 
 
-def _value(text: str) -> list[str]:
+def value_lines(text: str) -> list[str]:
     """A JSON text, laid out in lines where it is long, and cut where it is very long."""
     if len(text) <= LONGEST_LINE:
         return [text]

@@ -10,8 +10,9 @@ from duly.cli.dead import dead
 from duly.cli.failures import GuardedGroup
 from duly.cli.job import job
 from duly.cli.queue import queue
+from duly.cli.schedule import schedule
 from duly.cli.settings import config
-from duly.cli.worker import up, worker
+from duly.cli.worker import scheduler, up, worker
 
 
 @click.group(
@@ -26,5 +27,5 @@ def root() -> None:
     """
 
 
-for command in (up, worker, job, dead, queue, database, config):
+for command in (up, worker, scheduler, job, schedule, dead, queue, database, config):
     root.add_command(command)

@@ -39,6 +39,12 @@ STYLES = {
     "dead": "bold red",
     "cancelled": "dim",
     "paused": "yellow",
+    "active": "green",
+    "ended": "dim",
+    "fired": "green",
+    "skipped": "yellow",
+    "coalesced": "dim",
+    "buffered": "magenta",
     "failed": "red",
     "timed_out": "red",
     "crashed": "red",
@@ -50,11 +56,13 @@ STYLES = {
 class Column:
     """A column of a table.
 
-    A flexible one gives way on a narrow terminal; one of statuses is coloured by them.
+    A flexible one gives way on a narrow terminal: it is cut, or if it `wraps` goes on below. One
+    of statuses is coloured by them.
     """
 
     title: str
     flexible: bool = False
+    wraps: bool = False
     right: bool = False
     statuses: bool = False
 
@@ -80,8 +88,8 @@ def tell(text: str) -> None:
 def write_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under their titles on stdout; nothing at all when there are none.
 
-    On a terminal flexible columns are cut so that a row stays on its line; elsewhere nothing is
-    cut.
+    On a terminal flexible columns are made narrower so that a row fits; elsewhere a row is a line,
+    and nothing is cut.
     """
     from rich.cells import cell_len
     from rich.text import Text
@@ -103,7 +111,8 @@ def write_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
             Text(cell, style=STYLES.get(cell, "") if column.statuses else "")
             for cell, column in zip(row, columns, strict=True)
         ]
-        screen.print(_laid_out(line, columns, widths), soft_wrap=True)
+        for part in _wrapped(line, columns, widths, screen):
+            screen.print(_laid_out(part, columns, widths), soft_wrap=True)
 
 
 def write_fields(pairs: Sequence[tuple[str, str | Sequence[str]]]) -> None:
@@ -188,6 +197,20 @@ def _fitted(columns: Sequence[Column], widths: Sequence[int], available: int) ->
             break
         fitted[widest] -= 1
     return fitted
+
+
+def _wrapped(
+    line: Sequence[Text], columns: Sequence[Column], widths: Sequence[int], screen: Console
+) -> Iterator[list[Text]]:
+    """The lines of a row: one, unless a column wraps."""
+    from rich.text import Text
+
+    cells = [
+        list(cell.wrap(screen, width)) if column.wraps and cell.cell_len > width else [cell]
+        for cell, column, width in zip(line, columns, widths, strict=True)
+    ]
+    for place in range(max(map(len, cells))):
+        yield [parts[place] if place < len(parts) else Text() for parts in cells]
 
 
 def _laid_out(line: Sequence[Text], columns: Sequence[Column], widths: Sequence[int]) -> Text:

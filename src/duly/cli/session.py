@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import update_wrapper
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import click
@@ -13,13 +13,16 @@ import click
 from duly.app import App
 from duly.cli.failures import debug_option
 from duly.cli.loading import load_app
+from duly.client.schedules import Schedules
 from duly.service.database import Database
 from duly.service.dead import DeadJobs
 from duly.service.identify import identify
 from duly.service.jobs import Jobs
 from duly.service.queues import Queues
+from duly.store.conversation import Conversation, converse
 
 Function = Callable[..., Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,15 @@ class Session:
     def database(self) -> Database:
         """The use cases about the database."""
         return Database(self.app.store)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The use cases about schedules."""
+        return self.app.schedules
+
+    def converse(self, conversation: Conversation[T]) -> T:
+        """Hold a conversation with the store."""
+        return converse(conversation, self.app.store.run)
 
     def identify(self, text: str) -> UUID:
         """The job's id, from the id itself or its beginning."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
 import click
 
 from duly.cli import waiting
-from duly.cli.arguments import given_arguments
+from duly.cli.arguments import given_arguments, priority, with_hint
 from duly.cli.failures import end_with
 from duly.cli.job_view import as_json, summary
 from duly.cli.rendering import patience, tell, write_json, write_line
 from duly.cli.session import Session, connected
 from duly.client.job import Job
-from duly.errors import InvalidArguments, InvalidInput, InvalidOption, UnknownTask
+from duly.errors import InvalidArguments, InvalidOption, UnknownTask
 from duly.model.job import JobRecord, KeyPolicy, State
 from duly.policy import duration, options
 from duly.service.wording import relative
@@ -108,7 +107,7 @@ def _submitted(
     try:
         return task.using(**given).enqueue(**arguments)
     except InvalidArguments as error:
-        raise _with_hint(error, arguments) from error
+        raise with_hint(error, arguments) from error
     except UnknownTask:
         store = session.app.store
         known = ", ".join(entry.name for entry in store.run(store.catalogue()))
@@ -119,15 +118,6 @@ def _submitted(
         ) from None
 
 
-def _with_hint(error: InvalidArguments, arguments: dict[str, Any]) -> InvalidInput:
-    """The same error; where text was meant but typed as JSON, with how to type it."""
-    value = arguments.get(error.argument or "")
-    if isinstance(value, int | float) and "`str`" in str(error):
-        typed = json.dumps(value)
-        return InvalidInput(f"{error}; as text it is {error.argument}='\"{typed}\"'")
-    return error
-
-
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     """The options under the names and in the types that a submission takes them."""
     chosen = {name: value for name, value in given.items() if value not in (None, ())}
@@ -136,8 +126,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     if "at" in chosen:
         chosen["run_at"] = options.instant(chosen.pop("at"), "--at")
     if "priority" in chosen:
-        text = chosen["priority"]
-        chosen["priority"] = options.priority(int(text) if text.isdigit() else text, "--priority")
+        chosen["priority"] = priority(chosen["priority"])
     for name in ("delay", "timeout", "key_window"):
         if name in chosen:
             chosen[name] = duration.parse(chosen[name], f"--{name.replace('_', '-')}")

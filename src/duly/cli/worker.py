@@ -1,4 +1,4 @@
-"""`duly worker` and `duly up`: processes that run jobs."""
+"""`duly worker`, `duly up` and `duly scheduler`: processes that run jobs and make them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ LOG_LEVELS = ["debug", "info", "warning", "error"]
 
 
 def _worker_options(command: Any) -> Any:
-    """The options that both commands take."""
+    """The options about worker processes."""
     for option in reversed(
         [
-            click.argument("target", metavar="MODULE:APP"),
             click.option(
                 "--processes",
                 type=click.IntRange(1, 256),
@@ -48,11 +47,6 @@ def _worker_options(command: Any) -> Any:
                 default="",
                 metavar="A,B",
                 help="The queues to serve; all of them by default.",
-            ),
-            click.option(
-                "--lease",
-                metavar="DURATION",
-                help="How soon others take over from a machine that is gone.",
             ),
             click.option(
                 "--grace",
@@ -75,6 +69,27 @@ def _worker_options(command: Any) -> Any:
                 type=click.IntRange(1),
                 metavar="MEGABYTES",
                 help="Replace a process that holds more memory than this.",
+            ),
+            click.option(
+                "--no-scheduler",
+                is_flag=True,
+                help="Leave recurring work to others, such as `duly scheduler`.",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def _shared_options(command: Any) -> Any:
+    """The options that all of them take."""
+    for option in reversed(
+        [
+            click.argument("target", metavar="MODULE:APP"),
+            click.option(
+                "--lease",
+                metavar="DURATION",
+                help="How soon others take over from a machine that is gone.",
             ),
             click.option(
                 "--reload",
@@ -107,6 +122,7 @@ def _cores() -> int:
 
 @click.command()
 @_worker_options
+@_shared_options
 def worker(**given: Any) -> None:
     """Run jobs of the tasks that MODULE:APP registers.
 
@@ -118,24 +134,37 @@ def worker(**given: Any) -> None:
 
 @click.command()
 @_worker_options
+@_shared_options
 def up(**given: Any) -> None:
     """Run everything that MODULE:APP needs in one process tree."""
     _run(**given)
 
 
+@click.command()
+@_shared_options
+def scheduler(**given: Any) -> None:
+    """Run the recurring work of MODULE:APP, and no jobs.
+
+    Makes the jobs of schedules, takes back those of workers that are gone, and keeps house. Every
+    worker does that as well unless told --no-scheduler; any number of both may run.
+    """
+    _run(**given, processes=0)
+
+
 def _run(
     target: str,
     processes: int,
-    concurrency: int,
-    queues: str,
     lease: str | None,
-    grace: str | None,
-    fair_share: float | None,
-    max_jobs: int | None,
-    max_memory: int | None,
     reload: bool,
     log_level: str,
     log_format: str,
+    concurrency: int = 1,
+    queues: str = "",
+    grace: str | None = None,
+    fair_share: float | None = None,
+    max_jobs: int | None = None,
+    max_memory: int | None = None,
+    no_scheduler: bool = False,
 ) -> None:
     configure_logs(logging.getLevelNamesMapping()[log_level.upper()], log_format)
     app = load_app(target)
@@ -151,7 +180,9 @@ def _run(
         max_memory=None if max_memory is None else max_memory * 1_000_000,
     )
     app.publish()
-    changed = asyncio.run(_supervise(app, target, settings, processes, reload, log_format))
+    changed = asyncio.run(
+        _supervise(app, target, settings, processes, reload, log_format, not no_scheduler)
+    )
     app.close()
     if changed:
         click.echo(f"{changed} changed: starting anew", err=True)
@@ -170,6 +201,7 @@ async def _supervise(
     processes: int,
     reload: bool,
     log_format: str,
+    scheduling: bool,
 ) -> str | None:
     """Supervise until stopped; answers the file whose change was the reason, if one was."""
     supervisor = Supervisor(
@@ -181,6 +213,7 @@ async def _supervise(
         __version__,
         Janitor(app.store, app.config.retention()),
         log_format,
+        scheduling,
     )
     if not reload:
         await supervisor.run()

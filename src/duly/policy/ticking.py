@@ -80,6 +80,7 @@ class _Fires:
     about a single tick: answers are remembered, and runs are counted only where there are any."""
 
     def __init__(self, recurrence: Recurrence) -> None:
+        self.jitter = timedelta(seconds=recurrence.jitter_seconds)
         self._recurrence = recurrence
         self._next: dict[datetime, datetime | None] = {}
 
@@ -243,7 +244,8 @@ def _catch_up(book: _Book, look: Look, fires: _Fires, come: FireRange) -> FireRa
     else:
         window = GRACE
         reason = f"more than {GRACE.seconds} seconds late and not to be caught up"
-    too_old = look.now - window - _MICROSECOND
+    # Within its jitter a tick is not late.
+    too_old = look.now - window - fires.jitter - _MICROSECOND
     if come.first > too_old:
         return come
     dropped = fires.between(position, min(too_old, come.last))

@@ -12,8 +12,10 @@ import msgspec
 
 from duly.model.identifiers import new_id
 from duly.model.schedule import Look, Step
+from duly.policy.recurrence import refresh_zones
 from duly.policy.schedule_changes import unchanged, with_jobs
 from duly.policy.ticking import decide
+from duly.runtime.lease import clock
 from duly.runtime.loop import Loop
 from duly.runtime.watching import Watching
 from duly.store.operation import Wake
@@ -26,6 +28,7 @@ POLL_UNHEARD = 1.0
 REST = 0.05
 AFTER_LOST_RACE = 0.05
 AFTER_TROUBLE = timedelta(minutes=1)
+ZONES_FRESH = 3600.0
 
 logger = logging.getLogger("duly.scheduler")
 
@@ -42,6 +45,7 @@ class Scheduler:
         self._store = store
         self._now = now
         self._watching: Watching | None = None
+        self._zones_read = clock.monotonic()
 
     async def run(self) -> None:
         """Work until cancelled; sleep until the next schedule is due or something changes."""
@@ -56,6 +60,7 @@ class Scheduler:
 
     async def tick(self) -> float:
         """One round; see Loop."""
+        self._refresh_zones()
         store, now = self._store, None if self._now is None else self._now()
         looks = await store.arun(store.due_schedules(BATCH, now))
         if not looks:
@@ -66,6 +71,12 @@ class Scheduler:
             landed += sum(await store.arun(store.fire(steps, now)))
         # Somebody else was quicker with all of them: let them go ahead with the rest, too.
         return 0.0 if landed else random.uniform(0, AFTER_LOST_RACE)
+
+    def _refresh_zones(self) -> None:
+        """Pick up a changed tz database; the daily look at each schedule does the rest."""
+        if clock.monotonic() - self._zones_read > ZONES_FRESH:
+            refresh_zones()
+            self._zones_read = clock.monotonic()
 
     def _poll(self) -> float:
         hears = self._watching is not None and self._watching.hears

@@ -66,7 +66,8 @@ class _Child:
 
 class Supervisor:
     """Runs `processes` worker processes of the app that `target` names, and takes part in
-    `scheduling` recurring work unless told otherwise."""
+    `scheduling` recurring work unless told otherwise. Without processes it only schedules, watches
+    over the workers of other nodes and keeps house."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class Supervisor:
             roles.append(loop.create_task(Scheduler(self._store).run()))
         posts = [loop.create_task(self._hold_post()) for _ in range(self._processes)]
         try:
-            await asyncio.gather(*posts)
+            await asyncio.gather(self._stopping.wait(), *posts)
         finally:
             for role in roles:
                 role.cancel()

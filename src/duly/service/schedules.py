@@ -148,6 +148,20 @@ class Schedules:
         At once where jobs of the schedule may overlap, else one after another. Times that are not
         accounted for yet are left to the schedule itself.
         """
+        wanted, already = yield from self._backfillable(name, first, last)
+        for start in range(0, len(wanted), MOST_TICKS):
+            yield from self._backfill(name, wanted[start : start + MOST_TICKS])
+        return Backfill(made=len(wanted), already=already)
+
+    def backfillable(self, name: str, first: datetime, last: datetime) -> Conversation[Backfill]:
+        """What `backfill` would come to, as things are now. Nothing is changed."""
+        wanted, already = yield from self._backfillable(name, first, last)
+        return Backfill(made=len(wanted), already=already)
+
+    def _backfillable(
+        self, name: str, first: datetime, last: datetime
+    ) -> Conversation[tuple[list[datetime], int]]:
+        """The nominal times of the range without a job, and how many others there are."""
         look = yield from look_at(self._store, name, self._now)
         schedule = look.schedule
         if schedule.definition.after_finish is not None:
@@ -164,9 +178,7 @@ class Schedules:
             )
         fired: list[datetime] = yield self._store.fired_ticks(name, first, last)
         wanted = _without(recurrence, first, last, frozenset(fired))
-        for start in range(0, len(wanted), MOST_TICKS):
-            yield from self._backfill(name, wanted[start : start + MOST_TICKS])
-        return Backfill(made=len(wanted), already=count - len(wanted))
+        return wanted, count - len(wanted)
 
     def _backfill(self, name: str, nominals: Sequence[datetime]) -> Conversation[None]:
         for _ in range(TRIES):
