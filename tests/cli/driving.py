@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +15,7 @@ from duly.cli.main import root
 from duly.model.catalogue import CatalogueEntry
 from tests.support.stores import Scene
 
+DULY = (sys.executable, "-m", "duly")
 WORK = CatalogueEntry(
     name="work",
     schema={
@@ -72,3 +76,23 @@ class Place:
     def publish(self, entry: CatalogueEntry = WORK) -> None:
         """Put a task into the catalogue."""
         self.scene.store.run(self.scene.store.publish_tasks([entry]))
+
+
+def environment(**given: str) -> dict[str, str]:
+    """The environment of this process, some of it changed."""
+    return {**os.environ, **given}
+
+
+def run_process(
+    place: Place, *arguments: object, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [*DULY, *(str(each) for each in arguments)],
+        env=environment(DULY_URL=place.url),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

@@ -2,53 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.driving import Place
+from tests.cli.driving import DULY, Place, environment, run_process
 from tests.support.stores import until
-
-DULY = (sys.executable, "-m", "duly")
-
-
-def _environment(**given: str) -> dict[str, str]:
-    return {**os.environ, **given}
-
-
-def _run(place: Place, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*DULY, *(str(each) for each in arguments)],
-        env=_environment(DULY_URL=place.url),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def test_submit_list_and_wait(anyplace: Place) -> None:
-    submitted = _run(anyplace, "job", "submit", "work", "--unchecked", "n=1")
+    submitted = run_process(anyplace, "job", "submit", "work", "--unchecked", "n=1")
     assert submitted.returncode == 0
     job_id = submitted.stdout.strip()
-    assert job_id in _run(anyplace, "job", "list").stdout
-    waited = _run(anyplace, "job", "wait", job_id, "--timeout", "0.05s")
+    assert job_id in run_process(anyplace, "job", "list").stdout
+    waited = run_process(anyplace, "job", "wait", job_id, "--timeout", "0.05s")
     assert waited.returncode == 124
     anyplace.scene.advance(60)
     anyplace.scene.succeed(anyplace.scene.take(), '"done"')
-    waited = _run(anyplace, "job", "wait", job_id)
+    waited = run_process(anyplace, "job", "wait", job_id)
     assert (waited.returncode, waited.stdout) == (0, f'{job_id} succeeded "done"\n')
 
 
 def test_replay_asks_and_understands_the_end_of_input(place: Place) -> None:
     place.scene.dead()
-    refused = _run(place, "dead", "replay", "--all")
+    refused = run_process(place, "dead", "replay", "--all")
     assert refused.returncode == 1
     assert "Nothing was changed" in refused.stderr
-    assert _run(place, "dead", "replay", "--all", stdin="y\n").stdout == "1 job replayed\n"
+    assert run_process(place, "dead", "replay", "--all", stdin="y\n").stdout == "1 job replayed\n"
 
 
 def test_an_error_is_one_message(tmp_path: Path) -> None:
@@ -63,7 +44,7 @@ def test_interrupted_while_it_waits(place: Place) -> None:
     job = place.scene.submit()
     process = subprocess.Popen(
         [*DULY, "job", "wait", str(job.id), "--debug"],
-        env=_environment(DULY_URL=place.url),
+        env=environment(DULY_URL=place.url),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -85,7 +66,7 @@ def test_a_reader_that_stops_early_is_no_error(place: Place) -> None:
     place.scene.submit_many(2000)
     listing = subprocess.Popen(
         [*DULY, "job", "list", "--limit", "2000"],
-        env=_environment(DULY_URL=place.url),
+        env=environment(DULY_URL=place.url),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -103,7 +84,7 @@ def test_completion_scripts_are_there() -> None:
     for shell in ("bash", "zsh", "fish"):
         result = subprocess.run(
             [*DULY],
-            env=_environment(_DULY_COMPLETE=f"{shell}_source"),
+            env=environment(_DULY_COMPLETE=f"{shell}_source"),
             capture_output=True,
             text=True,
             check=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 
 import pytest
@@ -44,6 +45,22 @@ def test_a_row_fits_on_its_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -
         "xxxxxxxxxxxxxxx  a rathe…  1/4",
         "y                日本語 …    2",
     ]
+
+
+def test_a_column_that_wraps_goes_on_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _terminal(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", "1")
+    columns = [Column("ID"), Column("WHY", flexible=True, wraps=True)]
+    write_table(columns, [["x" * 10, "a reason that is long"], ["y", "short"]])
+    assert [line.rstrip() for line in _plain(terminal).splitlines()[1:]] == [
+        "xxxxxxxxxx  a reason that is",
+        "            long",
+        "y           short",
+    ]
+
+
+def _plain(terminal: Terminal) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
 
 
 def test_colours_and_no_color(monkeypatch: pytest.MonkeyPatch) -> None:

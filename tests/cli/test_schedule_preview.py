@@ -90,6 +90,10 @@ def test_gap_and_fold() -> None:
     assert second["fires"][0]["local"] == "2027-11-07T01:30:00-05:00"
 
 
+def test_from_the_beginning_of_time() -> None:
+    assert len(preview("0 0 1 1 *", "--from", "0001-01-01", "--count", 2).lines) == 3
+
+
 def test_nothing_to_come() -> None:
     answer = preview("--at", "2020-01-01T00:00Z")
     assert answer.out == ""

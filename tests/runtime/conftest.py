@@ -31,7 +31,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def app(url: str) -> Iterator[App]:
     """An app on each engine, with a short lease, to be run inside the test."""
-    app = App(url, lease=3, grace=10)
+    app = App(url, lease=6, grace=10)
     app.migrate()
     yield app
     app.close()

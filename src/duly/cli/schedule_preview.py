@@ -13,6 +13,7 @@ from duly.cli.schedule_view import fire_as_json, write_fires
 from duly.cli.session import output_options
 from duly.cli.times import moment
 from duly.policy.recurrence import preview as previewed
+from duly.policy.recurrence.instants import BEFORE_ALL
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -43,9 +44,10 @@ def preview(
             'duly schedule preview "0 2 * * *"'
         )
     recurrence = timing(expressions, **given).recurrence()
-    now = datetime.now(UTC)
-    # The engine looks strictly after an instant; "from" includes it.
-    after = now if first is None else moment(first, "--from", recurrence.zone) - _MICROSECOND
+    after = datetime.now(UTC)
+    if first is not None:
+        # The engine looks strictly after an instant; "from" includes it.
+        after = max(moment(first, "--from", recurrence.zone), BEFORE_ALL) - _MICROSECOND
     fires = previewed(recurrence, after, count)
     if as_json:
         write_json(
