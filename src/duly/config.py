@@ -207,7 +207,7 @@ def _count(value: Any, where: str, most: int) -> int:
 
 
 def _size(value: Any, where: str) -> int:
-    match = re.fullmatch(r"(\d+) ?([A-Za-z]*)", str(value))
+    match = re.fullmatch(r"([0-9]{1,15}) ?([A-Za-z]*)", str(value))
     if match is None or match[2].upper() not in _SIZE_UNITS or int(match[1]) == 0:
         raise ConfigurationError(
             f"{where} must be a number of bytes above zero, such as 65536 or '4MiB'; got {value!r}"
@@ -216,9 +216,8 @@ def _size(value: Any, where: str) -> int:
 
 
 def _seconds(value: Any, where: str) -> float:
-    given = float(value) if isinstance(value, str) and value.replace(".", "").isdigit() else value
     try:
-        seconds = parse_duration(given, where).total_seconds()
+        seconds = parse_duration(value, where).total_seconds()
     except InvalidInput as error:
         raise ConfigurationError(str(error)) from error
     if seconds < 0.5:

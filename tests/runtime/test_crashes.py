@@ -194,7 +194,7 @@ def test_a_task_that_holds_the_interpreters_lock_keeps_its_lease(fleet: MakeFlee
     site.start()
     job = site.tasks.holds_the_lock.enqueue()
     assert job.result(timeout=60) == "kept"
-    assert site.outcomes(job) == ["succeeded"]
+    assert site.outcomes(job) == ["succeeded"], site.logs()
     assert len(site.effects("begins")) == 1
 
 

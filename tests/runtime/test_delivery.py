@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 
+import psycopg
 import pytest
 
 import duly
@@ -194,8 +195,8 @@ def test_a_connection_that_is_cut_around_the_commit(postgres_url: str) -> None:
     stop = threading.Event()
 
     def cut() -> None:
-        while not stop.wait(0.05):
-            with app.transaction() as connection:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            while not stop.wait(0.05):
                 connection.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                     " WHERE pid <> pg_backend_pid() AND datname = current_database()"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,7 +18,7 @@ from duly.client.drafting import encode_by_schema
 from duly.client.job import Job
 from duly.client.waiting import WaitingRoom
 from duly.config import Config
-from duly.errors import InvalidOption, UnknownJob
+from duly.errors import InvalidOption, StoreError, UnknownJob
 from duly.model.catalogue import CatalogueEntry
 from duly.model.job import Draft, JobRecord
 from duly.model.query import Cancellation, Enqueued, JobFilter, Replay
@@ -35,11 +36,15 @@ BATCH = 5000
 Decode = Callable[[str], Any]
 
 
-class Prepared(msgspec.Struct, Generic[R_co], frozen=True):
-    """A job that is ready to be submitted: checked, encoded, not stored."""
+class Prepared(msgspec.Struct, Generic[R_co]):
+    """A job that is ready to be submitted: checked, encoded, not stored.
+
+    It is one job however often it is submitted: `tried` says that it has been.
+    """
 
     draft: Draft
     decode: Decode
+    tried: bool = False
 
 
 @dataclass(slots=True)
@@ -51,6 +56,7 @@ class _Joined:
 
     connection: Any
     carrier: Transaction
+    process: int
     is_open: bool = True
 
 
@@ -88,7 +94,7 @@ class Client:
         run = self.run if connection is None else self.store.carry(connection).run
         answers: list[Enqueued] = []
         for batch in _batches(prepared):
-            answers.extend(run(self.store.enqueue([each.draft for each in batch])))
+            answers.extend(run(self._submission(batch)))
         return self._jobs(prepared, answers)
 
     async def asubmit(
@@ -98,8 +104,19 @@ class Client:
         arun = self.arun if connection is None else (await self.store.acarry(connection)).arun
         answers: list[Enqueued] = []
         for batch in _batches(prepared):
-            answers.extend(await arun(self.store.enqueue([each.draft for each in batch])))
+            answers.extend(await arun(self._submission(batch)))
         return self._jobs(prepared, answers)
+
+    def _submission(self, batch: Sequence[Prepared[Any]]) -> Operation[list[Enqueued]]:
+        for each in batch:
+            if not isinstance(each, Prepared):
+                raise InvalidOption(
+                    "jobs", f"expected what task.job(...) returns; got {type(each).__name__}"
+                )
+        repeated = any(each.tried for each in batch)
+        for each in batch:
+            each.tried = True
+        return self.store.enqueue([each.draft for each in batch], repeated=repeated)
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -111,7 +128,7 @@ class Client:
                 yield outer.connection
             return
         with self.store.transaction() as connection:
-            joined = _Joined(connection, self.store.carry(connection))
+            joined = _Joined(connection, self.store.carry(connection), os.getpid())
             token = self._innermost.set(joined)
             try:
                 yield connection
@@ -183,7 +200,14 @@ class Client:
 
     def _joined(self) -> _Joined | None:
         joined = self._innermost.get()
-        return joined if joined is not None and joined.is_open else None
+        if joined is None or not joined.is_open:
+            return None
+        if joined.process != os.getpid():
+            raise StoreError(
+                "this process was forked inside a transaction() block, whose connection belongs "
+                "to its parent: fork before the block, or start a new program"
+            )
+        return joined
 
     def _cancellation(
         self, job_ids: Sequence[UUID | str], reason: str | None

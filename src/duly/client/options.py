@@ -99,7 +99,9 @@ def _metadata(value: Any) -> dict[str, Any]:
             "metadata",
             f"a {type(value).__name__} is not a mapping: expected such as {{'source': 'import'}}",
         )
-    return {"metadata": strict_json.encode(dict(value)).decode()}
+    plain = dict(value)
+    strict_json.check(plain, "metadata")
+    return {"metadata": strict_json.encode(plain).decode()}
 
 
 _CHECKS: dict[str, Any] = {

@@ -11,10 +11,10 @@ import sys
 
 from duly.runtime.frames import framed, read_frame, receive
 from duly.runtime.isolation import Isolation
-from duly.runtime.lease import LeaseClock, clock
+from duly.runtime.lease import LeaseBoard, LeaseClock, clock
 from duly.runtime.logs import configure_logs
 from duly.runtime.machine import resident_bytes
-from duly.runtime.messages import Drain, Lost, Orders, Pulse, Renewed, ToWorker
+from duly.runtime.messages import Drain, Lost, Orders, Pulse, ToWorker
 from duly.runtime.parent import die_with_parent, leave_stopping_to_the_parent
 from duly.runtime.target import load_target
 from duly.runtime.worker import Ending, Worker
@@ -33,7 +33,8 @@ def main() -> None:
     orders = receive(connection, Orders)
     if orders is None:
         return
-    lease = LeaseClock(orders.settings.lease, orders.registered_at)
+    board = LeaseBoard(orders.lease_board)
+    lease = LeaseClock(orders.settings.lease, orders.registered_at, board)
     configure_logs(orders.log_level, orders.log_format)
     app = load_target(orders.app)
     code = STOPPED_SHORT
@@ -110,8 +111,6 @@ class _Drains:
 async def _listen(reader: asyncio.StreamReader, worker: Worker, drains: _Drains) -> None:
     while True:
         match await read_frame(reader, ToWorker):
-            case Renewed(sent_at=sent_at):
-                worker.lease.renewed(sent_at)
             case Lost():
                 worker.lose_lease()
             case Drain(grace=grace):

@@ -16,10 +16,10 @@ from duly.config import Config
 from duly.errors import StoreError
 from duly.runtime.frames import framed, read_frame
 from duly.runtime.keeper import LeaseKeeper
-from duly.runtime.lease import clock
+from duly.runtime.lease import LeaseBoard, clock
 from duly.runtime.loop import Loop
 from duly.runtime.machine import processor_time
-from duly.runtime.messages import Charge, Farewell, Lost, Pulse, Renewed, ToGuardian
+from duly.runtime.messages import Charge, Farewell, Lost, Pulse, ToGuardian
 from duly.store.open import open_store
 from duly.store.protocol import Store
 
@@ -47,7 +47,7 @@ async def _guard(connection: socket.socket) -> None:
     keeper = LeaseKeeper(store, charge.lease)
     keeper.add(
         charge.worker,
-        renewed=lambda sent_at: writer.write(framed(Renewed(sent_at))),
+        renewed=LeaseBoard(charge.lease_board).renewed,
         lost=lambda: writer.write(framed(Lost())),
     )
     beating = asyncio.create_task(Loop("heartbeat", keeper.tick).run())

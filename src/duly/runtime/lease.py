@@ -2,9 +2,53 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+import struct
+import tempfile
+
 from duly.clock import SystemClock
 
 clock = SystemClock()
+
+_MOMENT = struct.Struct("d")
+
+
+class LeaseBoard:
+    """A few bytes of memory, shared by the process that keeps a lease and the one that has it:
+    the moment at which the last confirmed renewal was sent.
+
+    Not a message: a worker whose event loop is held up by the code of its jobs reads messages
+    late, and would take its own lease for lost.
+    """
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self.descriptor = _shared_memory() if descriptor is None else descriptor
+        self._memory = mmap.mmap(self.descriptor, _MOMENT.size)
+
+    def renewed(self, sent_at: float) -> None:
+        """Write that a renewal which was sent at this monotonic moment has been confirmed."""
+        _MOMENT.pack_into(self._memory, 0, sent_at)
+
+    def read(self) -> float:
+        """The moment of the last renewal; 0 before the first."""
+        (sent_at,) = _MOMENT.unpack_from(self._memory, 0)
+        return float(sent_at)
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._memory.close()
+        os.close(self.descriptor)
+
+
+def _shared_memory() -> int:
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("duly-lease")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, _MOMENT.size)
+    return descriptor
 
 
 class LeaseClock:
@@ -14,14 +58,19 @@ class LeaseClock:
     in the database.
     """
 
-    def __init__(self, length: float, sent_at: float | None = None) -> None:
+    def __init__(
+        self, length: float, sent_at: float | None = None, board: LeaseBoard | None = None
+    ) -> None:
         self.length = length
-        self._until = (clock.monotonic() if sent_at is None else sent_at) + length
+        self._sent_at = clock.monotonic() if sent_at is None else sent_at
+        self._board = board
 
     def renewed(self, sent_at: float) -> None:
         """A renewal that was sent at this monotonic moment has been confirmed."""
-        self._until = max(self._until, sent_at + self.length)
+        self._sent_at = max(self._sent_at, sent_at)
 
     def remaining(self) -> float:
         """Seconds left; not above zero when it has ended."""
-        return self._until - clock.monotonic()
+        if self._board is not None:
+            self.renewed(self._board.read())
+        return self._sent_at + self.length - clock.monotonic()

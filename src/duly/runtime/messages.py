@@ -15,15 +15,10 @@ class Orders(msgspec.Struct, frozen=True, tag=True):
     app: str
     worker: UUID
     registered_at: float
+    lease_board: int
     settings: WorkerSettings
     log_level: int
     log_format: str
-
-
-class Renewed(msgspec.Struct, frozen=True, tag=True):
-    """To a worker: its lease was renewed by a call sent at this moment of the boot clock."""
-
-    sent_at: float
 
 
 class Lost(msgspec.Struct, frozen=True, tag=True):
@@ -53,11 +48,12 @@ class Charge(msgspec.Struct, frozen=True, tag=True):
     worker: UUID
     process: int
     lease: float
+    lease_board: int
 
 
 class Farewell(msgspec.Struct, frozen=True, tag=True):
     """To a guardian: the worker ends in order; nothing is to be taken back."""
 
 
-ToWorker = Orders | Renewed | Lost | Drain
+ToWorker = Orders | Lost | Drain
 ToGuardian = Charge | Farewell | Pulse

@@ -35,8 +35,8 @@ class Companion:
             self.writer.get_extra_info("socket").shutdown(socket.SHUT_RD)
 
 
-async def spawn(module: str) -> Companion:
-    """Start `python -m MODULE DESCRIPTOR` in a session of its own.
+async def spawn(module: str, *inherited: int) -> Companion:
+    """Start `python -m MODULE DESCRIPTOR` in a session of its own; it inherits descriptors.
 
     From the event loop's own thread: the process asks to die with the thread it is started by.
     """
@@ -47,7 +47,7 @@ async def spawn(module: str) -> Companion:
             "-m",
             module,
             str(theirs.fileno()),
-            pass_fds=[theirs.fileno()],
+            pass_fds=[theirs.fileno(), *inherited],
             start_new_session=True,
             stdin=asyncio.subprocess.DEVNULL,
         )

@@ -15,10 +15,10 @@ from duly.runtime.frames import framed, read_frame
 from duly.runtime.hooks import call_hooks_of_reaped
 from duly.runtime.janitor import Janitor
 from duly.runtime.keeper import LeaseKeeper
-from duly.runtime.lease import clock
+from duly.runtime.lease import LeaseBoard, clock
 from duly.runtime.loop import Loop
 from duly.runtime.machine import cause_of_death, describe, processor_time
-from duly.runtime.messages import Drain, Lost, Orders, Pulse, Renewed
+from duly.runtime.messages import Drain, Lost, Orders, Pulse
 from duly.runtime.processes import Companion, spawn
 from duly.runtime.reconciler import Reconciler
 from duly.runtime.scheduler import Scheduler
@@ -38,8 +38,9 @@ logger = logging.getLogger("duly.supervisor")
 class _Child:
     """One worker process."""
 
-    def __init__(self, worker: UUID, companion: Companion) -> None:
+    def __init__(self, worker: UUID, companion: Companion, board: LeaseBoard) -> None:
         self.worker = worker
+        self.board = board
         self.process = companion.process
         self.reader = companion.reader
         self.writer = companion.writer
@@ -145,28 +146,29 @@ class Supervisor:
 
     async def _start(self) -> _Child | None:
         worker = new_id()
+        board = LeaseBoard()
         try:
-            child = _Child(worker, await spawn("duly.runtime.child"))
+            companion = await spawn("duly.runtime.child", board.descriptor)
         except OSError as error:
+            board.close()
             logger.error("a worker process cannot be started: %s; trying again", error)
             await self._rest(1.0)
             return None
+        child = _Child(worker, companion, board)
         if not await self._register(child):
             child.process.kill()
             await child.process.wait()
             child.writer.close()
+            board.close()
             return None
         self._children[worker] = child
-        self._keeper.add(
-            worker,
-            renewed=lambda sent_at: child.tell(Renewed(sent_at)),
-            lost=lambda: child.tell(Lost()),
-        )
+        self._keeper.add(worker, renewed=board.renewed, lost=lambda: child.tell(Lost()))
         child.tell(
             Orders(
                 self._target,
                 worker,
                 child.registered_at,
+                board.descriptor,
                 self._settings,
                 logger.getEffectiveLevel(),
                 self._log_format,
@@ -211,6 +213,7 @@ class Supervisor:
     async def _bury(self, child: _Child) -> None:
         """Take back what the worker had, at once: its process is known to be gone."""
         self._keeper.remove(child.worker)
+        child.board.close()
         del self._children[child.worker]
         code = child.process.returncode or 0
         cause = child.killed_for or cause_of_death(code)

@@ -38,7 +38,6 @@ MOST_UNSETTLED = 2_000
 REACTION = 2.0
 CONTENTION_PAUSE = 0.005
 DEAF_POLL = 1.0
-UNREAD = 0.1
 CANCELLATION_LOOK = 2.0
 CANCELLATION_GAP = 0.25
 
@@ -394,9 +393,6 @@ class Worker:
         self._end(Ending.UNRESPONSIVE_TASK)
 
     async def _watch_lease(self) -> float:
-        if self.lease.remaining() <= 0:
-            # Code that held the interpreter's lock may have kept word of a renewal from us.
-            await asyncio.sleep(UNREAD)
         remaining = self.lease.remaining()
         if remaining <= 0:
             self.lose_lease()

@@ -37,7 +37,7 @@ def _path(url: str) -> str:
     directory may be another. Links are followed, as SQLite does to name the files beside it.
     """
     parts = urlsplit(url)
-    if parts.netloc or parts.query or parts.fragment:
+    if parts.netloc or parts.query or parts.fragment or parts.path == "/":
         raise ConfigurationError(
             f"{url!r}: an SQLite URL is sqlite:///relative.db, sqlite:////absolute.db, or "
             "sqlite:// for a database in memory"

@@ -38,7 +38,7 @@ class Verbs(ScheduleVerbs, Protocol):
     """What can be done to jobs, and asked about them."""
 
     def enqueue(
-        self, drafts: Sequence[Draft], now: datetime | None = None
+        self, drafts: Sequence[Draft], now: datetime | None = None, repeated: bool = False
     ) -> Operation[list[Enqueued]]:
         """Store the drafts, all or none, and answer for each in order.
 
@@ -46,7 +46,8 @@ class Verbs(ScheduleVerbs, Protocol):
         not stored: by its policy the answer is the holder (`return`), the holder with the
         draft's contents if it has not started (`replace`; else as `return`), or KeyConflict for
         the whole batch (`reject`). Submitting an id again while its job is live changes
-        nothing and answers with that job.
+        nothing and answers with that job; whoever may have submitted it before says `repeated`,
+        and a finished job is found and answered with, too.
         """
         ...
 

@@ -107,6 +107,11 @@ class AsyncCarrier:
         return result
 
 
+def own(connection: Any, schema: str) -> Carrier:
+    """A connection that the store itself handed out."""
+    return Carrier(_psycopg(connection), schema)
+
+
 def carry(connection: object, schema: str, where: str, installation: UUID) -> Carrier:
     """Wrap a blocking connection to the database with this installation, or refuse it."""
     given = connection
@@ -114,10 +119,10 @@ def carry(connection: object, schema: str, where: str, installation: UUID) -> Ca
     if library == "sqlalchemy":
         connection = _unwrap_sqlalchemy(connection)
         library = _library(connection)
-    if library == "psycopg" and _kind(connection) != "AsyncConnection":
+    if library == "psycopg" and _is_a(connection, "Connection"):
         _require_transaction(given, not _idle_autocommit_psycopg(connection))
         execute = _psycopg(connection)
-    elif library == "psycopg2":
+    elif library == "psycopg2" and _is_a(connection, "connection"):
         _require_transaction(given, not _idle_autocommit_psycopg2(connection))
         execute = _psycopg2(connection)
     else:
@@ -137,10 +142,10 @@ async def acarry(connection: object, schema: str, where: str, installation: UUID
     if library == "sqlalchemy":
         connection = await _unwrap_sqlalchemy_async(connection)
         library = _library(connection)
-    if library == "psycopg" and _kind(connection) == "AsyncConnection":
+    if library == "psycopg" and _is_a(connection, "AsyncConnection"):
         _require_transaction(given, not _idle_autocommit_psycopg(connection))
         execute = _psycopg_async(connection)
-    elif library == "asyncpg":
+    elif library == "asyncpg" and hasattr(connection, "is_in_transaction"):
         inside: Any = connection
         _require_transaction(given, inside.is_in_transaction())
         execute = _asyncpg(connection)
@@ -350,6 +355,10 @@ def _kind(connection: object) -> str:
         if kind.__module__.partition(".")[0] in ("sqlalchemy", "psycopg", "psycopg2", "asyncpg"):
             return kind.__name__
     return type(connection).__name__
+
+
+def _is_a(connection: object, name: str) -> bool:
+    return any(kind.__name__ == name for kind in type(connection).__mro__)
 
 
 def _described(connection: object) -> str:

@@ -27,6 +27,8 @@ OLDEST_SERVER = 14
 IDLE_BEFORE_CHECK = 5.0
 CONNECT_TIMEOUT = 10.0
 
+PLANNER_SETTINGS = ("enable_seqscan", "enable_bitmapscan", "jit")
+
 TRANSIENT = (errors.DeadlockDetected, errors.SerializationFailure)
 """The server rolled everything back and says that another try may go through."""
 
@@ -35,10 +37,12 @@ def redacted(url: str) -> str:
     """The URL without its password."""
     try:
         parts = conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
+    except psycopg.ProgrammingError:
+        # The driver's words quote the URL, its password too.
         raise ConfigurationError(
-            f"not a PostgreSQL URL: {error}; a right one is postgresql://user@host:5432/database"
-        ) from error
+            "the PostgreSQL URL cannot be read: are special characters in it percent-encoded? a "
+            "right one is postgresql://user:p%40ssword@host:5432/database"
+        ) from None
     host = parts.get("host", "localhost")
     port = f":{parts['port']}" if "port" in parts else ""
     user = f"{parts['user']}@" if "user" in parts else ""
@@ -92,9 +96,15 @@ def configure(connection: psycopg.Connection[Any]) -> None:
     direct = is_direct(connection)
     connection.prepare_threshold = 5 if direct else None
     if direct:
-        for setting in ("enable_seqscan", "enable_bitmapscan", "jit"):
+        for setting in PLANNER_SETTINGS:
             connection.execute(f"SET {setting} = off".encode())
     connection.__dict__["duly_used"] = time.monotonic()
+
+
+def restore_planner(connection: psycopg.Connection[Any]) -> None:
+    """Give the statements of this transaction the server's own planner: they are the user's."""
+    for setting in PLANNER_SETTINGS:
+        connection.execute(f"SET LOCAL {setting} TO DEFAULT".encode())
 
 
 def _check_when_idle(connection: psycopg.Connection[Any]) -> None:
@@ -128,7 +138,13 @@ def errors_explained(where: str) -> Iterator[None]:
         ) from error
     except TRANSIENT as error:
         raise StoreError(f"{where} rolled this back: {_first_line(error)}; try again") from error
-    except (PoolTimeout, psycopg.OperationalError, psycopg.InterfaceError) as error:
+    except PoolTimeout as error:
+        raise StoreUnavailable(
+            f"no connection to {where} within {CONNECT_TIMEOUT:g} s: the server does not answer, "
+            "or all connections of this process are in use; raise pool_size, or hold transactions "
+            "for a shorter time"
+        ) from error
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         raise StoreUnavailable(f"{where} cannot be reached: {_first_line(error)}") from error
     except psycopg.Error as error:
         raise StoreError(f"{where}: {type(error).__name__}: {_first_line(error)}") from error

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID
+from weakref import WeakSet
 
 import psycopg
 
@@ -25,6 +26,7 @@ from duly.store.postgres.connection import (
     execute,
     make_pool,
     redacted,
+    restore_planner,
     with_defaults,
 )
 from duly.store.postgres.declarations import Declarations
@@ -95,6 +97,7 @@ class PostgresStore(Schedules, Declarations, Fleet, Reports, Retention):
         self._size = size
         self._where = redacted(url)
         self._engine: _Engine | None = None
+        self._handed_out: WeakSet[Any] = WeakSet()
         self._opening = threading.Lock()
         self._process = os.getpid()
 
@@ -144,15 +147,20 @@ class PostgresStore(Schedules, Declarations, Fleet, Reports, Retention):
         engine = self._open()
         with errors_explained(self._where):
             connection = engine.pool.getconn()
+        self._handed_out.add(connection)
         try:
             with connection.transaction():
+                restore_planner(connection)
                 yield connection
         finally:
+            self._handed_out.discard(connection)
             engine.pool.putconn(connection)
         engine.notifier.notify(frozenset({Wake.WORKERS}))
 
     def carry(self, connection: object) -> carriers.Carrier:
-        """See Store.carry."""
+        """See Store.carry. A connection of this store's own needs no proof of where it leads."""
+        if connection in self._handed_out:
+            return carriers.own(connection, self.schema)
         return carriers.carry(connection, self.schema, self._where, self._installation())
 
     async def acarry(self, connection: object) -> carriers.AsyncCarrier:
@@ -167,7 +175,10 @@ class PostgresStore(Schedules, Declarations, Fleet, Reports, Retention):
     def migrate(self) -> list[str]:
         """See Store.migrate."""
         with self._connected() as connection:
-            return bring_up_to_date(connection, self.schema)
+            applied = bring_up_to_date(connection, self.schema)
+            where = f"{self._where}, schema {self.schema}"
+            require_current(MIGRATIONS, version_of(connection, self.schema), where)
+            return applied
 
     def tend(self, oldest: datetime) -> list[str]:
         """See Store.tend."""

@@ -155,23 +155,28 @@ class Submission(Reading):
     """The verb that takes jobs in."""
 
     def enqueue(
-        self, drafts: Sequence[Draft], now: datetime | None = None
+        self, drafts: Sequence[Draft], now: datetime | None = None, repeated: bool = False
     ) -> Operation[list[Enqueued]]:
         return Operation(
-            lambda: self._enqueue(drafts, now),
-            again=lambda: self._enqueue_again(drafts, now),
-            atomic=any(draft.key is not None for draft in drafts),
+            lambda: (
+                self._enqueue_again(drafts, now, created=False)
+                if repeated
+                else self._enqueue(drafts, now)
+            ),
+            again=lambda: self._enqueue_again(drafts, now, created=True),
+            atomic=repeated or any(draft.key is not None for draft in drafts),
             wakes=frozenset({Wake.WORKERS}),
         )
 
     def _enqueue_again(
-        self, drafts: Sequence[Draft], now: datetime | None
+        self, drafts: Sequence[Draft], now: datetime | None, created: bool
     ) -> Steps[list[Enqueued]]:
-        """Submit what is not there yet: an earlier try may have been committed."""
+        """Submit what is not there yet, be it live or finished. With `created` what is there is
+        taken for ours: an earlier try may have been committed."""
         known = yield from self._get([draft.id for draft in drafts])
         if any(job is not None for job in known):
             # All or none were stored; a key may have led some of them to another job.
-            found = {job.id: Enqueued(job, created=True) for job in known if job is not None}
+            found = {job.id: Enqueued(job, created) for job in known if job is not None}
             rest = [draft for draft in drafts if draft.id not in found]
             others = (yield from self._enqueue(rest, now)) if rest else []
             found |= {draft.id: other for draft, other in zip(rest, others, strict=True)}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import apsw
 
+from duly.errors import ConfigurationError
 from duly.store import migrate
 
 MIGRATIONS = migrate.load("duly.store.sqlite")
@@ -17,6 +19,7 @@ CREATE TABLE IF NOT EXISTS migrations (
     applied_at     INTEGER NOT NULL
 ) STRICT
 """
+_TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 _VERSION = "SELECT coalesce(max(number), 0), coalesce(max(oldest_release), 0) FROM migrations"
 
 
@@ -42,6 +45,15 @@ def version_of(connection: apsw.Connection) -> migrate.SchemaVersion:
     return migrate.SchemaVersion(number, oldest_release)
 
 
+def _refuse_strangers(connection: apsw.Connection, text: str) -> None:
+    """Refuse a file in which somebody else has a table of a name that ours have."""
+    for name in _TABLE.findall(text):
+        if connection.table_exists("main", name):
+            raise ConfigurationError(
+                f"the file has a table {name!r} that is not Duly's: give Duly a file of its own"
+            )
+
+
 def _apply(connection: apsw.Connection, migration: migrate.Migration) -> bool:
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -49,6 +61,7 @@ def _apply(connection: apsw.Connection, migration: migrate.Migration) -> bool:
         if version_of(connection).number >= migration.number:
             connection.execute("ROLLBACK")
             return False
+        _refuse_strangers(connection, migration.text)
         connection.execute(migration.text)
         connection.execute(
             "INSERT INTO migrations (number, name, oldest_release, applied_at) VALUES (?, ?, ?, ?)",

@@ -20,7 +20,12 @@ from duly.store.sqlite.reading import read_jobs
 from duly.store.sqlite.rows import clock, job_row, moment
 
 INSERT = f"INSERT INTO jobs ({', '.join(JOB_COLUMNS)}) VALUES ({', '.join('?' * len(JOB_COLUMNS))})"
-INSERT_NEW = f"{INSERT} ON CONFLICT (id) DO NOTHING RETURNING id"
+INSERT_NEW = (
+    f"INSERT INTO jobs ({', '.join(JOB_COLUMNS)}) SELECT {', '.join('?' * len(JOB_COLUMNS))}"
+    " WHERE NOT EXISTS (SELECT 1 FROM archive WHERE id = ?1)"
+    " AND NOT EXISTS (SELECT 1 FROM dead WHERE id = ?1)"
+    " ON CONFLICT (id) DO NOTHING RETURNING id"
+)
 REPLACE = (
     f"UPDATE jobs SET ({', '.join(JOB_COLUMNS)}) = ({', '.join('?' * len(JOB_COLUMNS))}) "
     "WHERE id = ? AND state IN ('pending', 'blocked') AND attempt = 0 RETURNING id"
@@ -51,6 +56,16 @@ def enqueue(drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueue
     }
     yield from _insert(list(records.values()), answers)
     return [_answer(keyed.contender(draft), draft, answers) for draft in drafts]
+
+
+def _enqueue_again(drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueued]]:
+    """Submit what is not there yet, be it live or finished."""
+    known = yield from read_jobs([draft.id for draft in drafts])
+    found = {job.id: Enqueued(job, created=False) for job in known if job is not None}
+    rest = [draft for draft in drafts if draft.id not in found]
+    others = yield from enqueue(rest, now)
+    found |= {draft.id: other for draft, other in zip(rest, others, strict=True)}
+    return [found[draft.id] for draft in drafts]
 
 
 def _settle_key(draft: Draft, instant: datetime) -> Steps[Enqueued | None]:
@@ -108,6 +123,7 @@ class Submission:
     """The verb that takes jobs in."""
 
     def enqueue(
-        self, drafts: Sequence[Draft], now: datetime | None = None
+        self, drafts: Sequence[Draft], now: datetime | None = None, repeated: bool = False
     ) -> Operation[list[Enqueued]]:
-        return Operation(lambda: enqueue(drafts, now), wakes=frozenset({Wake.WORKERS}))
+        start = _enqueue_again if repeated else enqueue
+        return Operation(lambda: start(drafts, now), wakes=frozenset({Wake.WORKERS}))
