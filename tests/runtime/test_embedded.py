@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import threading
 import time
@@ -14,15 +15,11 @@ import pytest
 
 from duly import App, ConfigurationError, State
 from tests.runtime.conftest import MakeFleet
-from tests.support.fleet import until
+from tests.support.fleet import running, until
 
 
 def _guardians(pid: int | None = None) -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.Process(pid).children()
-        if "duly.runtime.guardian" in process.cmdline()
-    ]
+    return running("duly.runtime.guardian", psutil.Process(pid).children())
 
 
 def test_start_and_stop_and_start_again(app: App) -> None:
@@ -94,7 +91,7 @@ def test_stop_without_waiting_releases_what_runs(app: App) -> None:
     assert time.monotonic() - before < 8
     go.set()
     record = job.refresh().record
-    assert (record.state, record.attempt, record.alone) == (State.PENDING, 0, False)
+    assert (record.state, record.attempt, record.alone) == (State.PENDING, 0, False), record.error
     assert [attempt.outcome.value for attempt in job.attempts()] == ["released"]
     assert app.run_until_idle() == 1
     assert job.refresh().state is State.SUCCEEDED
@@ -171,6 +168,24 @@ def test_a_dead_guardian_is_replaced_and_the_lease_is_kept(app: App) -> None:
         go.set()
         assert job.result(timeout=30) == "still mine"
     assert job.record.attempt == 1
+
+
+def test_code_that_holds_the_interpreters_lock_keeps_the_lease(url: str) -> None:
+    app = App(url, lease=2)
+    app.migrate()
+
+    @app.task
+    def greedy() -> str:
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            re.match(r"(a+)+$", "a" * 24 + "b")
+        return "kept"
+
+    with app.running():
+        job = greedy.enqueue()
+        assert job.result(timeout=60) == "kept"
+    assert [attempt.outcome.value for attempt in job.attempts()] == ["succeeded"]
+    app.close()
 
 
 def test_a_database_in_memory_needs_no_guardian() -> None:

@@ -109,11 +109,11 @@ class WorkerProcess:
 
     def children(self) -> list[psutil.Process]:
         """The worker processes under this supervisor."""
-        return _running("duly.runtime.child", _descendants(self.pid))
+        return running("duly.runtime.child", _descendants(self.pid))
 
     def isolated(self) -> list[psutil.Process]:
         """The isolated processes under this supervisor."""
-        return _running("duly.runtime.isolated", _descendants(self.pid))
+        return running("duly.runtime.isolated", _descendants(self.pid))
 
     def tree(self) -> list[int]:
         """The supervisor and everything below it."""
@@ -357,7 +357,8 @@ def _descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
-def _running(module: str, processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+def running(module: str, processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those of the processes that run this module and are alive."""
     found = []
     for process in processes:
         try:

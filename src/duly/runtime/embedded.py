@@ -22,10 +22,10 @@ from duly.runtime.frames import framed, read_frame
 from duly.runtime.isolation import Isolation
 from duly.runtime.janitor import Janitor
 from duly.runtime.keeper import ThreadKeeper
-from duly.runtime.lease import LeaseClock
+from duly.runtime.lease import LeaseBoard, LeaseClock
 from duly.runtime.loop import Loop
 from duly.runtime.machine import describe
-from duly.runtime.messages import Charge, Farewell, Lost, Pulse, Renewed
+from duly.runtime.messages import Charge, Farewell, Lost, Pulse
 from duly.runtime.reconciler import Reconciler
 from duly.runtime.scheduler import Scheduler
 from duly.runtime.settings import WorkerSettings
@@ -149,7 +149,17 @@ class EmbeddedWorker:
 
     async def _work_once(self) -> Ending:
         worker_id = new_id()
-        lease = LeaseClock(self._settings.lease)
+        board = LeaseBoard() if self._guarded else None
+        lease = LeaseClock(self._settings.lease, board=board)
+        try:
+            return await self._work_with(worker_id, lease, board)
+        finally:
+            if board is not None:
+                board.close()
+
+    async def _work_with(
+        self, worker_id: UUID, lease: LeaseClock, board: LeaseBoard | None
+    ) -> Ending:
         await self._register(worker_id)
         isolation = Isolation(None, self._settings.payload_limit)
         worker = Worker(
@@ -162,8 +172,8 @@ class EmbeddedWorker:
             isolation,
         )
         keeper: ThreadKeeper | _Guardian
-        if self._guarded:
-            keeper = _Guardian(self._config, worker, self._settings.lease)
+        if board is not None:
+            keeper = _Guardian(self._config, worker, self._settings.lease, board)
             await keeper.start()
         else:
             keeper = ThreadKeeper(self._store, worker_id, lease)
@@ -207,10 +217,11 @@ class EmbeddedWorker:
 class _Guardian:
     """The process that keeps the lease of this one, started again if it dies."""
 
-    def __init__(self, config: Config, worker: Worker, lease: float) -> None:
+    def __init__(self, config: Config, worker: Worker, lease: float, board: LeaseBoard) -> None:
         self._config = config
         self._worker = worker
         self._lease = lease
+        self._board = board
         self._process: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._attending: asyncio.Task[None] | None = None
@@ -237,12 +248,19 @@ class _Guardian:
     async def _hire(self) -> asyncio.StreamReader:
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = await asyncio.to_thread(_spawn_guardian, theirs.fileno())
+            self._process = await asyncio.to_thread(
+                _spawn_guardian, theirs.fileno(), self._board.descriptor
+            )
         reader, self._writer = await asyncio.open_connection(sock=ours)
         self._writer.write(
             framed(
                 Charge(
-                    self._config.url, self._config.schema, self._worker.id, os.getpid(), self._lease
+                    self._config.url,
+                    self._config.schema,
+                    self._worker.id,
+                    os.getpid(),
+                    self._lease,
+                    self._board.descriptor,
                 )
             )
         )
@@ -268,14 +286,7 @@ class _Guardian:
 
     async def _listen(self, reader: asyncio.StreamReader) -> bool:
         """Until the lease is lost (true) or the process is gone (false)."""
-        while True:
-            match await read_frame(reader, Renewed | Lost):
-                case Renewed(sent_at=sent_at):
-                    self._worker.lease.renewed(sent_at)
-                case Lost():
-                    return True
-                case None:
-                    return False
+        return await read_frame(reader, Lost) is not None
 
     async def _pulse(self) -> None:
         while self._writer is not None:
@@ -296,10 +307,10 @@ async def _end_tasks() -> None:
         await asyncio.wait(rest, timeout=PULSE)
 
 
-def _spawn_guardian(descriptor: int) -> subprocess.Popen[bytes]:
+def _spawn_guardian(descriptor: int, board: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "duly.runtime.guardian", str(descriptor)],
-        pass_fds=[descriptor],
+        pass_fds=[descriptor, board],
         start_new_session=True,
         stdin=subprocess.DEVNULL,
     )

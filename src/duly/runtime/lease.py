@@ -36,8 +36,7 @@ class LeaseBoard:
         return float(sent_at)
 
     def close(self) -> None:
-        """Let go of the memory."""
-        self._memory.close()
+        """Hand it to no other process; the memory stays for as long as this object."""
         os.close(self.descriptor)
 
 

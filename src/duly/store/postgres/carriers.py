@@ -52,7 +52,7 @@ class Carrier:
         self._in_use = threading.Lock()
 
     def run(self, operation: Operation[T]) -> T:
-        """See Transaction.run. A failure leaves the caller's transaction usable."""
+        """See Transaction.run. A conflict of keys leaves the caller's transaction usable."""
         with self._in_use:
             if not operation.atomic:
                 result = drive(operation.start(), self._execute)
@@ -90,7 +90,7 @@ class AsyncCarrier:
         self._schema = schema
 
     async def arun(self, operation: Operation[T]) -> T:
-        """See AsyncTransaction.arun. A failure leaves the caller's transaction usable."""
+        """See AsyncTransaction.arun. A conflict of keys leaves the caller's transaction usable."""
         if not operation.atomic:
             result = await drive_async(operation.start(), self._execute)
         else:

@@ -164,6 +164,7 @@ CREATE TABLE {schema}.keys (
     held_until timestamptz,
     PRIMARY KEY (task, key)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX keys_held_until ON {schema}.keys (held_until) WHERE held_until IS NOT NULL;
 
 -- Attempts of live and dead jobs; those of archived jobs lie in partitions beside them.
 CREATE TABLE {schema}.attempts (

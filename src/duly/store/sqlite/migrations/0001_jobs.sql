@@ -152,6 +152,7 @@ CREATE TABLE keys (
     held_until INTEGER,
     PRIMARY KEY (task, key)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX keys_held_until ON keys (held_until) WHERE held_until IS NOT NULL;
 
 CREATE TABLE attempts (
     job_id            BLOB NOT NULL,
