@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import threading
 import time
 
 import pytest
 
-from duly import State
+from duly import App, State
 from tests.runtime.conftest import MakeFleet
 from tests.support.fleet import long_only, send, until
 
@@ -85,6 +87,29 @@ def test_short_jobs_finish_and_long_ones_are_released(
     site.go("long")
     site.start()
     assert {record.state for record in site.settled([*long, waiting])} == {State.SUCCEEDED}
+
+
+def test_what_is_given_back_is_not_claimed_again_on_the_way_out(app: App) -> None:
+    """A claim that is under way when the worker stops would find the released job, and die
+    with it."""
+
+    @app.task(retries=0)
+    async def long() -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    started = threading.Event()
+    for _ in range(15):
+        started.clear()
+        app.start(workers=4)
+        jobs = [long.enqueue() for _ in range(4)]
+        assert started.wait(30)
+        app.stop(wait=False)
+        for job in jobs:
+            record = job.refresh().record
+            assert (record.state, record.alone) == (State.PENDING, False)
+            assert {attempt.outcome.value for attempt in job.attempts()} <= {"released"}
+            job.cancel()
 
 
 def test_the_second_signal_stops_at_once(fleet: MakeFleet) -> None:

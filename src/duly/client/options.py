@@ -100,7 +100,7 @@ def _metadata(value: Any) -> dict[str, Any]:
             f"a {type(value).__name__} is not a mapping: expected such as {{'source': 'import'}}",
         )
     plain = dict(value)
-    strict_json.check(plain, "metadata")
+    strict_json.check(plain)
     return {"metadata": strict_json.encode(plain).decode()}
 
 

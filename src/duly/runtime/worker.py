@@ -93,6 +93,8 @@ class Worker:
         self._cancellations = Loop("cancellations", self._look_for_cancellations)
         self._reports = Loop("reports", self._reporter.tick)
         self._slot_freed = asyncio.Event()
+        self._no_claim = asyncio.Event()
+        self._no_claim.set()
         self._ended: asyncio.Future[Ending] = self._loop.create_future()
         self._hooked: dict[tuple[UUID, int], TaskDefinition] = {}
         self._errands: set[asyncio.Task[None]] = set()
@@ -171,6 +173,11 @@ class Worker:
 
     async def _release_rest(self) -> None:
         """Give back what still runs, without a charge, and have it written."""
+        # A claim that is on its way may bring jobs, among them what is given back here.
+        try:
+            await asyncio.wait_for(self._no_claim.wait(), REACTION)
+        except TimeoutError:
+            logger.warning("a claim is not answered: what it brings is taken back by others")
         rest = list(self._running.values())
         for slot in rest:
             slot.releasing = True
@@ -226,11 +233,15 @@ class Worker:
             self._slot_freed.clear()
             await self._slot_freed.wait()
             return 0.0
-        jobs = await self._claim_up_to(free)
-        if jobs:
-            self.idle.clear()
+        self._no_claim.clear()
+        try:
+            jobs = await self._claim_up_to(free)
             for job in self._startable(jobs):
                 self._start(job)
+        finally:
+            self._no_claim.set()
+        if jobs:
+            self.idle.clear()
             return 0.0
         due = await self._store.arun(self._store.next_due(self.settings.queues, self._tasks))
         if due is None or due > 0:
@@ -280,7 +291,7 @@ class Worker:
         self._claims_unknown = False
 
     def _startable(self, jobs: list[JobRecord]) -> list[JobRecord]:
-        """The claimed jobs that may start together.
+        """The claimed jobs that may start together; none once the worker is on its way out.
 
         One that is under suspicion, and that no other process can run, runs with nothing beside
         it; what was claimed with it is given back. While others still run it is given back itself,
@@ -292,9 +303,11 @@ class Worker:
             if self._executor.needs_solitude(job, self._registry.require(job.task))
         ]
         self._solitary = bool(suspects)
-        if not suspects:
+        if not suspects and not self._draining:
             return jobs
         chosen = [job for job in jobs if job not in suspects] if self._running else suspects[:1]
+        if self._draining:
+            chosen = []
         for job in jobs:
             if job not in chosen:
                 self._settler.put(release(job.id, job.token))
