@@ -3,7 +3,7 @@
 from duly.app import App
 from duly.client.client import Prepared
 from duly.client.job import Job
-from duly.client.task import NamedTask, Task
+from duly.client.task import AsyncTask, NamedTask, Task
 from duly.control import Cancel, Retry, Snooze, TimeLimitExceeded
 from duly.errors import (
     ConfigurationError,
@@ -32,7 +32,7 @@ from duly.errors import (
 )
 from duly.model.attempt import Attempt, Failure, Outcome
 from duly.model.job import Delivery, JobRecord, KeyPolicy, Priority, State, Status
-from duly.model.query import Cancellation, Replay
+from duly.model.query import Cancellation, Count, Replay
 from duly.model.schedule import (
     CatchUp,
     LastSuccess,
@@ -60,12 +60,14 @@ __all__ = [
     "NORMAL",
     "URGENT",
     "App",
+    "AsyncTask",
     "Attempt",
     "CalendarInterval",
     "Cancel",
     "Cancellation",
     "CatchUp",
     "ConfigurationError",
+    "Count",
     "Cron",
     "Delivery",
     "DulyError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import timedelta
@@ -13,7 +14,7 @@ from duly.client.client import Client, Prepared
 from duly.client.filtering import Conditions, criteria, page
 from duly.client.job import Job
 from duly.client.schedules import Schedules
-from duly.client.task import NamedTask, Task
+from duly.client.task import AsyncTask, NamedTask, Task
 from duly.hosting import Hosting
 from duly.model.query import Cancellation, Count, Replay
 from duly.policy import options as option_checks
@@ -26,6 +27,7 @@ from duly.store.open import open_store
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T", bound=Task[..., Any])
 
 Duration = timedelta | float | str
 
@@ -34,7 +36,7 @@ class TaskDecorator(Protocol):
     """What `@app.task(...)` gives: it keeps the function's types."""
 
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
@@ -49,9 +51,9 @@ class ScheduleDecorator:
         self._options = options
 
     @overload
-    def __call__(self, target: Task[P, R], /) -> Task[P, R]: ...
+    def __call__(self, target: T, /) -> T: ...
     @overload
-    def __call__(self, target: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    def __call__(self, target: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, target: Callable[P, R], /) -> Task[P, R]: ...
 
@@ -99,7 +101,7 @@ class App:
         self._hosting = Hosting(self.config, self.store, self.registry, self.client.transaction)
 
     @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
@@ -113,7 +115,8 @@ class App:
         def register(target: Callable[..., Any]) -> Task[..., Any]:
             definition = define(target, **options)
             self.registry.add(definition)
-            return Task(definition, self.client)
+            kind = AsyncTask if definition.is_async else Task
+            return kind(definition, self.client)
 
         return register if function is None else register(function)
 
@@ -298,12 +301,17 @@ class App:
         """How many jobs each queue has in each state."""
         return self.client.run(self.store.counts())
 
+    async def acounts(self) -> Sequence[Count]:
+        """How many jobs each queue has in each state."""
+        return await self.client.arun(self.store.counts())
+
     def publish(self) -> None:
         """Write this app's tasks to the catalogue, for those who submit by name."""
-        self.client.run(
-            self.store.publish_tasks([definition.catalogued() for definition in self.registry])
-        )
-        self.client.catalogue.forget()
+        self.client.publish()
+
+    async def apublish(self) -> None:
+        """Write this app's tasks to the catalogue, for those who submit by name."""
+        await self.client.apublish()
 
     def migrate(self) -> Sequence[str]:
         """Bring the database's schema up to date; answers the names of the migrations applied.
@@ -311,6 +319,10 @@ class App:
         SQLite does so by itself whenever it is opened.
         """
         return self.store.migrate()
+
+    async def amigrate(self) -> Sequence[str]:
+        """Bring the database's schema up to date; see `migrate`."""
+        return await asyncio.to_thread(self.store.migrate)
 
     def close(self) -> None:
         """Let go of connections and threads. The app can be used again; it reopens."""

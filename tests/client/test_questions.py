@@ -127,6 +127,7 @@ def test_counts_tell_each_queue_and_state(app: App) -> None:
         ("default", State.SUCCEEDED): 1,
         ("mail", State.PENDING): 1,
     }
+    assert asyncio.run(app.acounts()) == app.counts()
 
 
 # Cancel and replay
@@ -190,13 +191,13 @@ def test_replay_runs_a_dead_job_again(app: App) -> None:
 
 def test_replay_checks_new_arguments_like_a_submission(url: str) -> None:
     worker, other = App(url, payload_limit=1000), App(url, payload_limit=1000)
-    worker.migrate()
+    asyncio.run(worker.amigrate())
 
     @worker.task
     def work(value: int, text: str = "") -> None: ...
 
     try:
-        worker.publish()
+        asyncio.run(worker.apublish())
         job = work.enqueue(1)
         Hand(worker).bury(job)
         for app in (worker, other):

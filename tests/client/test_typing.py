@@ -30,8 +30,16 @@ def report() -> list[float]:
     return []
 
 
+@app.cron("0 3 * * *")
+@app.task(queue="night")
+async def nightly() -> int:
+    return 1
+
+
 # Right
 task: Task[[int, int], int] = add
+assert_type(add(1, 2), int)
+assert_type(add.using(delay=5)(1), int)
 job = add.enqueue(1, second=2)
 assert_type(job, Job[int])
 assert_type(job.result(timeout=1), int)
@@ -68,6 +76,8 @@ app.list(state="dead", queue="mail", limit=5)
 
 
 async def use() -> None:
+    assert_type(await send("ada", subject="hi"), str)
+    assert_type(await nightly(), int)
     assert_type(await add.aenqueue(1), Job[int])
     assert_type(await sent.aresult(), str)
     assert_type(await send.using(run_at=datetime.now(UTC)).aenqueue("a", subject="b"), Job[str])
@@ -76,6 +86,8 @@ async def use() -> None:
 
 
 # Wrong
+add("1")  # E: arg-type
+wrong: str = add(1)  # E: assignment
 add.enqueue("1")  # E: arg-type
 add.enqueue()  # E: call-arg
 add.enqueue(1, third=3)  # E: call-arg

@@ -37,6 +37,7 @@ from hypothesis import strategies as st
 
 from duly.errors import ConfigurationError, InvalidArguments, InvalidInput, InvalidPayload
 from duly.registry.arguments import ArgumentCodec, ResultCodec
+from duly.registry.schema import validate
 
 if TYPE_CHECKING:
     from collections.abc import Hashable as OnlyForTypeCheckers
@@ -530,6 +531,50 @@ def test_arguments_by_name_are_checked(
     with pytest.raises(InvalidArguments) as caught:
         EMAIL.decode(msgspec.json.encode(arguments))
     assert caught.value.argument == argument
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "path"),
+    [
+        (Line, {"price": 1.0, "ntoe": 2}, "$.value.ntoe"),
+        (dict[str, list[Line]], {"x": [{"price": 1.0, "no": 2}]}, "$.value.x[0].no"),
+        (Parcel, {"weight": 1.0, "size": 3}, "$.value.size"),
+        (Payment | Refund, {"type": "payment", "amount": "1", "note": ""}, "$.value.note"),
+        (Address | None, {"city": "Ulm", "zip": 1}, "$.value.zip"),
+    ],
+)
+def test_unknown_fields_of_objects_are_refused_by_name_and_by_schema(
+    kind: Any, value: object, path: str
+) -> None:
+    codec = codec_for(kind)
+    with pytest.raises(InvalidArguments, match="it is not expected here; known are: ") as caught:
+        codec.encode_object({"value": value})
+    assert path in str(caught.value)
+    with pytest.raises(InvalidArguments, match="it is not expected here; known are: ") as caught:
+        validate({"value": value}, codec.schema(), "task")
+    assert path in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (10**5000, "an integer beyond 64 bits: pass it as a string"),
+        ({"a": [{None: 1}]}, "a key is a NoneType: keys must be strings"),
+        ({"a": {(1, 2): 1}}, "a key is a tuple: keys must be strings"),
+    ],
+    ids=["integer", "key none", "key tuple"],
+)
+def test_what_cannot_be_encoded_is_told_in_our_words(value: object, words: str) -> None:
+    codec = codec_for(Any)
+    assert words in str(refused(codec, value))
+    with pytest.raises(InvalidPayload, match=words):
+        codec.encode_object({"value": value})
+
+
+def test_a_worker_passes_over_fields_that_newer_code_has_added() -> None:
+    codec = codec_for(Line)
+    data = b'{"value":{"price":1.0,"colour":"red"}}'
+    assert codec.decode(data) == ((), {"value": Line(1.0)})
 
 
 def place_order(id: int, at: datetime, lines: list[Line] | None = None) -> None: ...

@@ -147,6 +147,16 @@ class Client:
         entries = [] if local else await self.arun(self.store.catalogue())
         return self._encoded(task, arguments, entries)
 
+    def publish(self) -> None:
+        """Write the tasks that are registered here to the catalogue."""
+        self.run(self._publication())
+        self.catalogue.forget()
+
+    async def apublish(self) -> None:
+        """The same without blocking the event loop."""
+        await self.arun(self._publication())
+        self.catalogue.forget()
+
     def get(self, job_id: UUID | str) -> Job[Any]:
         """The job of this id; UnknownJob when there is none."""
         known = as_id(job_id)
@@ -208,6 +218,9 @@ class Client:
                 "to its parent: fork before the block, or start a new program"
             )
         return joined
+
+    def _publication(self) -> Operation[None]:
+        return self.store.publish_tasks([definition.catalogued() for definition in self.registry])
 
     def _cancellation(
         self, job_ids: Sequence[UUID | str], reason: str | None

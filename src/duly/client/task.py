@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -39,8 +39,8 @@ class Task(Generic[P, R]):
         """The name that its jobs carry."""
         return self.definition.name
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        return self.definition.function(*args, **kwargs)
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return cast(R, self.definition.function(*args, **kwargs))
 
     def using(
         self,
@@ -60,7 +60,7 @@ class Task(Generic[P, R]):
         owner: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         connection: object | None = None,
-    ) -> Task[P, R]:
+    ) -> Self:
         """The same task with other options for what is submitted through it.
 
         `key` makes a job unique while it is live (and for `key_window` after it finished): a
@@ -85,7 +85,7 @@ class Task(Generic[P, R]):
             metadata=metadata,
             connection=connection,
         )
-        return Task(self.definition, self._client, options)
+        return type(self)(self.definition, self._client, options)
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Prepared[R]:
         """A checked job for `app.enqueue_many`; nothing is stored yet."""
@@ -109,6 +109,15 @@ class Task(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
+
+
+class AsyncTask(Task[P, R]):
+    """A registered coroutine function: called directly, it is awaited."""
+
+    def __call__(  # type: ignore[override]
+        self, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]:
+        return cast(Coroutine[Any, Any, R], self.definition.function(*args, **kwargs))
 
 
 class NamedTask:

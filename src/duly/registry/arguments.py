@@ -87,6 +87,7 @@ class ArgumentCodec:
                 f"{type_name(function)}: its arguments have no JSON Schema: {error}"
             ) from error
         self._has_datetimes = b'"date-time"' in msgspec.json.encode(self._schema)
+        self._has_objects = "$defs" in self._schema
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The arguments of a call as JSON bytes that are sure to decode to equal values.
@@ -118,6 +119,8 @@ class ArgumentCodec:
         """
         data = strict_json.encode(dict(arguments))
         self._read(data)
+        if self._has_objects:
+            self._check_by_schema(data)
         self._refuse_naive_datetimes(data)
         return data
 
@@ -217,9 +220,12 @@ class ArgumentCodec:
 
     def _refuse_naive_datetimes(self, data: bytes) -> None:
         if self._has_datetimes and _NAIVE_DATETIME.search(data):
-            found = mismatch(strict_json.decode(data), self._schema)
-            if found is not None:
-                raise self._refusal(*found)
+            self._check_by_schema(data)
+
+    def _check_by_schema(self, data: bytes) -> None:
+        found = mismatch(strict_json.decode(data), self._schema)
+        if found is not None:
+            raise self._refusal(*found)
 
     def _unencodable(self, given: msgspec.Struct, error: Exception) -> InvalidInput:
         steps, cause = strict_json.culprit(self._encoder, given, error)

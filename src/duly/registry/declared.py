@@ -3,7 +3,9 @@
 msgspec makes the schema; what it leaves open is completed here, so that a value can be checked
 by the schema alone as strictly as by the type: a `datetime` has the format `date-time` (with an
 offset: naive ones are refused), a `Decimal` may be a number too, and keys that are not strings
-in Python have `propertyNames`.
+in Python have `propertyNames`. In one point it is stricter than the type, which passes over
+fields it does not know when it reads: an object has `additionalProperties` false, so that a
+misspelt field is refused when it is submitted.
 """
 
 from __future__ import annotations
@@ -193,6 +195,7 @@ def _complete(
         types = [field.type for field in info.fields]
         pairs = list(zip(types, schema["prefixItems"], strict=True))
     elif hasattr(info, "fields"):
+        schema["additionalProperties"] = False
         pairs = [(field.type, schema["properties"][field.encode_name]) for field in info.fields]
     for part, its_schema in pairs:
         _complete(part, its_schema, definitions, done)

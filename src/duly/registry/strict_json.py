@@ -44,6 +44,7 @@ _DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19
 
 _NOT_UNICODE = "not valid Unicode: a lone surrogate, or bytes that are not UTF-8"
+_BIG_INTEGER = "an integer beyond 64 bits: pass it as a string"
 _TOO_DEEP = "nested too deeply"
 
 _encoder = msgspec.json.Encoder(enc_hook=foreign.encode_hook)
@@ -150,6 +151,10 @@ def culprit(
                 break
         else:
             break
+    if isinstance(value, int):
+        error = ValueError(_BIG_INTEGER)
+    elif isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        error = TypeError(_foreign_key(next(key for key in value if not isinstance(key, str))))
     return steps, error
 
 
@@ -253,7 +258,7 @@ def _walk(value: Any, depth: int) -> None:
             _check_characters(value)
     elif kind is int:
         if not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
-            raise _Offence("an integer beyond 64 bits: pass it as a string")
+            raise _Offence(_BIG_INTEGER)
     elif value is None or kind is bool:
         pass
     elif kind is float:
@@ -264,7 +269,7 @@ def _walk(value: Any, depth: int) -> None:
             raise _Offence(_TOO_DEEP)
         for key, item in value.items():
             if not isinstance(key, str):
-                raise _Offence(f"a key is a {type_name(type(key))}: keys must be strings")
+                raise _Offence(_foreign_key(key))
             try:
                 if "\0" in key or not key.isascii():
                     _check_characters(key)
@@ -283,6 +288,10 @@ def _walk(value: Any, depth: int) -> None:
                 raise
     else:
         _walk(_plain(value), depth)
+
+
+def _foreign_key(key: object) -> str:
+    return f"a key is a {type_name(type(key))}: keys must be strings"
 
 
 def _plain(value: object) -> object:
