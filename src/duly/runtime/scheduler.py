@@ -21,7 +21,8 @@ from duly.runtime.watching import Watching
 from duly.store.operation import Wake
 from duly.store.protocol import Store
 
-BATCH = 500
+BATCH = 1_000
+PORTION = 250
 MOST_ROWS = 1_000
 POLL = 10.0
 POLL_UNHEARD = 1.0
@@ -67,10 +68,23 @@ class Scheduler:
             due = await store.arun(store.next_schedule_due(now))
             return self._poll() if due is None else min(due, self._poll())
         landed = 0
-        for steps in _portions(await asyncio.to_thread(_decide_all, looks)):
-            landed += sum(await store.arun(store.fire(steps, now)))
+        steps: list[Step] = []
+        for start in range(0, len(looks) + PORTION, PORTION):
+            # While the database writes one portion, the next is decided.
+            written, steps = await asyncio.gather(
+                self._fire(steps, now),
+                asyncio.to_thread(_decide_all, looks[start : start + PORTION]),
+            )
+            landed += written
         # Somebody else was quicker with all of them: let them go ahead with the rest, too.
         return 0.0 if landed else random.uniform(0, AFTER_LOST_RACE)
+
+    async def _fire(self, steps: Sequence[Step], now: datetime | None) -> int:
+        """Write the steps; answers how many have landed."""
+        landed = 0
+        for portion in _portions(steps):
+            landed += sum(await self._store.arun(self._store.fire(portion, now)))
+        return landed
 
     def _refresh_zones(self) -> None:
         """Pick up a changed tz database; the daily look at each schedule does the rest."""

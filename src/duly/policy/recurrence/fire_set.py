@@ -48,6 +48,9 @@ class FireSet(msgspec.Struct, frozen=True):
     def first_between(self, after: datetime, until: datetime) -> datetime | None:
         """The least fire with after < fire <= until, or None."""
         position, until = whole_second(after), whole_second(until)
+        if len(self.included) == 1 and not self.excluded:
+            fire = self.included[0].next_after(position)
+            return fire if fire is not None and fire <= until else None
         horizon = until if until - position < _HORIZON else position + _HORIZON
         while position < horizon:
             start = position

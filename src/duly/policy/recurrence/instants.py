@@ -38,7 +38,9 @@ def whole_second(instant: datetime) -> datetime:
     """The instant in UTC, its fraction of a second dropped, from BEFORE_ALL to AFTER_ALL."""
     if instant.tzinfo is not None and not BEFORE_ALL < instant < AFTER_ALL:
         return BEFORE_ALL if instant <= BEFORE_ALL else AFTER_ALL
-    return in_utc(instant, "the instant").replace(microsecond=0)
+    if instant.tzinfo is not UTC:
+        instant = in_utc(instant, "the instant")
+    return instant.replace(microsecond=0) if instant.microsecond else instant
 
 
 def seconds_between(start: datetime, end: datetime) -> int:

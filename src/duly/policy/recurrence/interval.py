@@ -74,11 +74,11 @@ class Every(RuleValue, frozen=True, tag="every"):
         return seconds_between(self.anchor, instant) // self.seconds
 
     def _fire(self, index: int) -> datetime | None:
-        distance = index * self.seconds
-        before, after = (seconds_between(self.anchor, end) for end in (BEFORE_ALL, AFTER_ALL))
-        if not before < distance < after:
+        try:
+            fire = self.anchor + timedelta(seconds=index * self.seconds)
+        except OverflowError:
             return None
-        return self.anchor + timedelta(seconds=distance)
+        return fire if BEFORE_ALL < fire < AFTER_ALL else None
 
 
 def every(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +19,7 @@ from duly.model.schedule import (
 from duly.store.operation import Row
 from duly.store.postgres.rows import utc
 
-# The type of each column's array, in the order of SCHEDULE_COLUMNS and TICK_COLUMNS.
+# The type of each column, in the order of SCHEDULE_COLUMNS and TICK_COLUMNS.
 SCHEDULE_TYPES = {
     "id": "text",
     "definition": "text",
@@ -87,12 +88,14 @@ def schedule_record(row: Row) -> ScheduleRecord:
     )
 
 
-def tick_values(tick: Tick) -> dict[str, Any]:
-    """The tick's columns by name."""
-    values = msgspec.structs.asdict(tick)
-    values["kind"] = tick.kind.value
-    values["outcome"] = tick.outcome.value
-    return values
+def typed(columns: Mapping[str, str]) -> str:
+    """The columns and their types, as a list of definitions."""
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
+def as_json(rows: Sequence[Any]) -> str:
+    """Rows, with their columns by name, as one JSON text."""
+    return msgspec.json.encode(rows).decode()
 
 
 def tick_record(row: Row) -> Tick:
