@@ -48,6 +48,8 @@ def test_interrupted_while_it_waits(place: Place) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell that runs the tests in the background has them ignore interrupts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     # Its second connection to the file is open once it looks for the job.
     until(lambda: _opened(process.pid, "duly.db") >= 2)
