@@ -98,7 +98,7 @@ def test_kill(fleet: MakeFleet, url: str, storm: Storm, victims: str) -> None:
 
 def test_stop_and_continue(fleet: MakeFleet, url: str, storm: Storm) -> None:
     """Workers that sleep through their lease, and wake."""
-    site = fleet(url, TASKS, lease=2.0)
+    site = fleet(url, TASKS, lease=5.0)
     options = ("--processes", 2, "--concurrency", 8)
     workers = [site.start(*options) for _ in range(2)]
     jobs: list[Job[int]] = []
@@ -107,7 +107,7 @@ def test_stop_and_continue(fleet: MakeFleet, url: str, storm: Storm) -> None:
         _submit(site, jobs, storm.jobs // 4)
         worker = storm.chance.choice(workers)
         time.sleep(storm.chance.uniform(0.05, 0.3))
-        _stop_for(worker, storm.chance.uniform(0.5, 6.0))
+        _stop_for(worker, storm.chance.uniform(1.0, 9.0))
         time.sleep(storm.chance.uniform(0.1, 0.5))
     _check(site, jobs)
     for worker in workers:

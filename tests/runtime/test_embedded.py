@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
-import re
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
 
+import apsw
 import psutil
 import pytest
 
@@ -170,19 +172,24 @@ def test_a_dead_guardian_is_replaced_and_the_lease_is_kept(app: App) -> None:
     assert job.record.attempt == 1
 
 
-def test_code_that_holds_the_interpreters_lock_keeps_the_lease(url: str) -> None:
-    app = App(url, lease=4)
+@pytest.mark.parametrize("code", ["holds_the_lock", "blocks_the_loop"])
+def test_code_that_lets_nothing_else_run_keeps_the_lease(url: str, code: str) -> None:
+    """Neither uses the processor meanwhile."""
+    app = App(url, lease=5)
     app.migrate()
 
     @app.task
-    def greedy() -> str:
-        deadline = time.monotonic() + 9
-        while time.monotonic() < deadline:
-            re.match(r"(a+)+$", "a" * 24 + "b")
+    def holds_the_lock() -> str:
+        ctypes.PyDLL(None).sleep(8)
+        return "kept"
+
+    @app.task
+    async def blocks_the_loop() -> str:
+        time.sleep(8)  # noqa: ASYNC251
         return "kept"
 
     with app.running():
-        job = greedy.enqueue()
+        job = app.named(code).enqueue()
         assert job.result(timeout=60) == "kept"
     assert [attempt.outcome.value for attempt in job.attempts()] == ["succeeded"]
     app.close()
@@ -283,13 +290,13 @@ def test_a_forked_process_does_not_hide_the_death_of_the_program(
 
 def test_a_stopped_program_loses_its_jobs_after_a_lease(fleet: MakeFleet) -> None:
     """Its guardian lives, and must not keep the lease for it."""
-    site = fleet(TASKS, lease=2.0)
+    site = fleet(TASKS, lease=5.0)
     program = site.script(SCRIPT)
     until(lambda: site.lines("program"), why="it starts")
     job = site.tasks.work.enqueue()
     site.started(job)
-    program.send_signal(signal.SIGSTOP)
-    until(lambda: job.refresh().state is State.PENDING, 30)
+    _stop_between_writes(program, site.url)
+    until(lambda: job.refresh().state is State.PENDING)
     site.go()
     program.send_signal(signal.SIGCONT)
     record = site.finished(job)
@@ -305,3 +312,27 @@ def test_the_signals_of_the_program_are_its_own(app: App) -> None:
         after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert before == after
     assert os.getpid() == psutil.Process().pid
+
+
+def _stop_between_writes(program: subprocess.Popen[bytes], url: str) -> None:
+    """Stop the program, but not with SQLite's only write lock in its hands: nobody could take
+    anything back before it goes on."""
+    while True:
+        program.send_signal(signal.SIGSTOP)
+        until(lambda: psutil.Process(program.pid).status() == psutil.STATUS_STOPPED)
+        if not url.startswith("sqlite") or _can_be_written(url):
+            return
+        program.send_signal(signal.SIGCONT)
+
+
+def _can_be_written(url: str) -> bool:
+    connection = apsw.Connection(url.removeprefix("sqlite:///"))
+    connection.set_busy_timeout(500)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("COMMIT")
+    except apsw.BusyError:
+        return False
+    finally:
+        connection.close()
+    return True

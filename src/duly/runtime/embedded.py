@@ -25,7 +25,7 @@ from duly.runtime.keeper import ThreadKeeper
 from duly.runtime.lease import LeaseBoard, LeaseClock
 from duly.runtime.loop import Loop
 from duly.runtime.machine import describe
-from duly.runtime.messages import Charge, Farewell, Lost, Pulse
+from duly.runtime.messages import Charge, Farewell, Lost
 from duly.runtime.reconciler import Reconciler
 from duly.runtime.scheduler import Scheduler
 from duly.runtime.settings import WorkerSettings
@@ -33,7 +33,7 @@ from duly.runtime.watchdog import Watchdog
 from duly.runtime.worker import Ending, Worker
 from duly.store.protocol import Store
 
-PULSE = 1.0
+REACTION = 1.0
 
 logger = logging.getLogger("duly.worker")
 
@@ -267,31 +267,15 @@ class _Guardian:
         return reader
 
     async def _attend(self, reader: asyncio.StreamReader) -> None:
-        """Listen to it, and show it that this program is not stopped."""
-        while True:
-            pulses = asyncio.create_task(self._pulse())
-            try:
-                lost = await self._listen(reader)
-            finally:
-                pulses.cancel()
-            if lost:
-                self._worker.lose_lease()
-                return
+        """Listen until it says that the lease is lost; put another in its place when it dies."""
+        while await read_frame(reader, Lost) is None:
             logger.warning("the process that keeps the lease has died; starting another")
             if self._writer is not None:
                 self._writer.close()
             if self._process is not None:
                 await asyncio.to_thread(self._process.wait)
             reader = await self._hire()
-
-    async def _listen(self, reader: asyncio.StreamReader) -> bool:
-        """Until the lease is lost (true) or the process is gone (false)."""
-        return await read_frame(reader, Lost) is not None
-
-    async def _pulse(self) -> None:
-        while self._writer is not None:
-            self._writer.write(framed(Pulse(len(self._worker.jobs), 0, None)))
-            await asyncio.sleep(PULSE)
+        self._worker.lose_lease()
 
 
 async def _wait(event: asyncio.Event) -> None:
@@ -304,7 +288,7 @@ async def _end_tasks() -> None:
     for task in rest:
         task.cancel()
     if rest:
-        await asyncio.wait(rest, timeout=PULSE)
+        await asyncio.wait(rest, timeout=REACTION)
 
 
 def _spawn_guardian(descriptor: int, board: int) -> subprocess.Popen[bytes]:

@@ -16,10 +16,10 @@ from duly.config import Config
 from duly.errors import StoreError
 from duly.runtime.frames import framed, read_frame
 from duly.runtime.keeper import LeaseKeeper
-from duly.runtime.lease import LeaseBoard, clock
+from duly.runtime.lease import LeaseBoard
 from duly.runtime.loop import Loop
-from duly.runtime.machine import processor_time
-from duly.runtime.messages import Charge, Farewell, Lost, Pulse, ToGuardian
+from duly.runtime.machine import is_stopped
+from duly.runtime.messages import Charge, Farewell, Lost
 from duly.store.open import open_store
 from duly.store.protocol import Store
 
@@ -53,11 +53,10 @@ async def _guard(connection: socket.socket) -> None:
     beating = asyncio.create_task(Loop("heartbeat", keeper.tick).run())
     watch = _Watch(charge, connection)
     looking = asyncio.create_task(watch.look())
-    while isinstance(word := await read_frame(reader, ToGuardian), Pulse):
-        watch.pulse()
+    farewell = await read_frame(reader, Farewell)
     beating.cancel()
     looking.cancel()
-    if not isinstance(word, Farewell):
+    if farewell is None:
         await _take_back(store, charge, CAUSE_STOPPED if watch.found_stopped else CAUSE)
     store.close()
 
@@ -76,20 +75,15 @@ class _Watch:
     """An eye on the program: is it there, and does it go on?
 
     When it is not, the socket's end is made to be read: the program's own end of it may be held
-    by something that it has forked. A program that shows no pulse but uses the processor goes
-    on: its code holds the interpreter's lock.
+    by something that it has forked. A program that says nothing goes on all the same: its code
+    may hold the interpreter's lock, or block the worker's event loop.
     """
 
     def __init__(self, charge: Charge, connection: socket.socket) -> None:
         self.found_stopped = False
         self._charge = charge
         self._connection = connection
-        self._seen_at = clock.monotonic()
-        self._processor_time = -1
-
-    def pulse(self) -> None:
-        """The program has shown that it goes on."""
-        self._seen_at = clock.monotonic()
+        self._looks_stopped = 0
 
     async def look(self) -> None:
         """Look until the program is gone or stopped."""
@@ -103,12 +97,10 @@ class _Watch:
     def _is_over(self) -> bool:
         if os.getppid() != self._charge.process:
             return True
-        used = processor_time(self._charge.process)
-        if used != self._processor_time:
-            self._processor_time = used
-            self.pulse()
-        silence = clock.monotonic() - self._seen_at
-        self.found_stopped = silence > self._charge.lease
+        self._looks_stopped += 1
+        if not is_stopped(self._charge.process):
+            self._looks_stopped = 0
+        self.found_stopped = self._looks_stopped * LOOK > self._charge.lease
         return self.found_stopped
 
 

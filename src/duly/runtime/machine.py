@@ -30,15 +30,6 @@ def process_started(pid: int) -> int:
     return int(text.rpartition(")")[2].split()[19])
 
 
-def processor_time(pid: int) -> int:
-    """Ticks of processor time that the process has used; -1 if there is none."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return -1
-    return int(fields[11]) + int(fields[12])
-
-
 def resident_bytes(pid: int) -> int:
     """Memory that the process holds; 0 if there is none."""
     try:
@@ -60,11 +51,20 @@ def is_dead(worker: Worker, machine: str) -> bool:
 
 def is_defunct(pid: int) -> bool:
     """Whether the process is dead and only its parent has not asked for its exit status yet."""
+    return _state(pid) in ("Z", "X")
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process was stopped, by SIGSTOP or a debugger, and does not go on."""
+    return _state(pid) in ("T", "t")
+
+
+def _state(pid: int) -> str:
+    """The kernel's letter for what the process does; empty if it does not tell."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
-    return fields[0] in ("Z", "X")
+        return ""
 
 
 def _exists(pid: int) -> bool:

@@ -56,4 +56,3 @@ class Farewell(msgspec.Struct, frozen=True, tag=True):
 
 
 ToWorker = Orders | Lost | Drain
-ToGuardian = Charge | Farewell | Pulse

@@ -17,7 +17,7 @@ from duly.runtime.janitor import Janitor
 from duly.runtime.keeper import LeaseKeeper
 from duly.runtime.lease import LeaseBoard, clock
 from duly.runtime.loop import Loop
-from duly.runtime.machine import cause_of_death, describe, processor_time
+from duly.runtime.machine import cause_of_death, describe, is_stopped
 from duly.runtime.messages import Drain, Lost, Orders, Pulse
 from duly.runtime.processes import Companion, spawn
 from duly.runtime.reconciler import Reconciler
@@ -46,9 +46,10 @@ class _Child:
         self.writer = companion.writer
         self.started_at = clock.monotonic()
         self.registered_at = self.started_at
-        self.pulse_at = self.started_at
-        self.seen_at = self.started_at
-        self.processor_time = -1
+        self.looks_stopped = 0
+        """At how many looks in a row it was found stopped."""
+        self.looks_silent = 0
+        """At how many looks in a row nothing had come from it."""
         self.deadline: float | None = None
         self.killed_for: str | None = None
 
@@ -129,11 +130,6 @@ class Supervisor:
         for child in self._children.values():
             child.tell(Drain(grace))
 
-    def restart(self) -> None:
-        """Drain every worker and put new ones in their place."""
-        for child in self._children.values():
-            child.tell(Drain(self._settings.grace))
-
     async def _hold_post(self) -> None:
         """Keep one worker process running until told to stop."""
         while not self._stopping.is_set():
@@ -205,7 +201,7 @@ class Supervisor:
             message = await read_frame(child.reader, Pulse)
             if message is None:
                 break
-            child.seen_at = child.pulse_at = clock.monotonic()
+            child.looks_silent = 0
             child.deadline = message.deadline
         await child.process.wait()
         child.writer.close()
@@ -254,19 +250,22 @@ class Supervisor:
     async def _check_health(self) -> float:
         """Kill workers that are stopped or wedged, or whose jobs outrun their hard limits.
 
-        A worker whose event loop does not turn but which uses the processor is alive: a task
-        holds the interpreter's lock.
+        A worker whose event loop does not turn is not wedged for a long time yet: a task may
+        hold the interpreter's lock, or block the loop. Looks are counted, and not seconds: this
+        process may have been stopped itself.
         """
         now = clock.monotonic()
+        lease = self._settings.lease
         for child in list(self._children.values()):
-            used = processor_time(child.process.pid)
-            if used != child.processor_time:
-                child.processor_time = used
-                child.seen_at = max(child.seen_at, now)
-            if now - child.seen_at > self._settings.lease:
-                child.kill(f"it did not respond for {self._settings.lease:g} s")
-            elif now - child.pulse_at > max(LONGEST_SILENCE, self._settings.lease):
-                child.kill(f"its event loop did not turn for {now - child.pulse_at:.0f} s")
+            child.looks_silent += 1
+            child.looks_stopped += 1
+            if not is_stopped(child.process.pid):
+                child.looks_stopped = 0
+            silence = child.looks_silent * HEALTH_CHECK
+            if child.looks_stopped * HEALTH_CHECK > lease:
+                child.kill(f"it was stopped for {lease:g} s")
+            elif silence > max(LONGEST_SILENCE, lease):
+                child.kill(f"its event loop did not turn for {silence:.0f} s")
             elif child.deadline is not None and now > child.deadline + DEADLINE_MARGIN:
                 child.kill("a job did not stop at its hard time limit")
         return HEALTH_CHECK
