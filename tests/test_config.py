@@ -167,7 +167,9 @@ def test_a_password_is_not_shown(directory: Path) -> None:
 
 
 def test_unknown_settings_are_refused(directory: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"argument: unknown setting 'ulr'; .*url, schema"):
+    with pytest.raises(
+        ConfigurationError, match=r"argument: unknown setting 'ulr'; .*url, application, schema"
+    ):
         load({"ulr": "sqlite://"})
     (directory / "duly.toml").write_text('ulr = "sqlite://"\n')
     with pytest.raises(ConfigurationError, match=r"duly\.toml: unknown setting 'ulr'"):

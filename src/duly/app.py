@@ -20,6 +20,7 @@ from duly.model.query import Cancellation, Count, Replay
 from duly.policy import options as option_checks
 from duly.policy.recurrence import Cron, Rule, every
 from duly.policy.recurrence.wall_clock import Fold, Gap
+from duly.registry.application import calling_package
 from duly.registry.declaring import TaskOptions, define
 from duly.registry.scheduling import Rules, ScheduleOptions, define_schedule
 from duly.registry.task import Registry
@@ -74,6 +75,7 @@ class App:
         self,
         url: str | None = None,
         *,
+        application: str | None = None,
         schema: str | None = None,
         listen_url: str | None = None,
         pool_size: int | None = None,
@@ -85,6 +87,7 @@ class App:
         self.config = configuration.load(
             {
                 "url": url,
+                "application": application,
                 "schema": schema,
                 "listen_url": listen_url,
                 "pool_size": pool_size,
@@ -94,7 +97,7 @@ class App:
                 "fair_share": fair_share,
             }
         )
-        self.registry = Registry()
+        self.registry = Registry(self.config.application or calling_package(self))
         self.store = open_store(self.config)
         self.client = Client(self.store, self.config, self.registry)
         self.schedules = Schedules(self.client)

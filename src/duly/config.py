@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from duly.errors import ConfigurationError, InvalidInput
+from duly.policy import options
 from duly.policy.duration import parse as parse_duration
 from duly.policy.retention import KEPT, Keep, RetentionPolicy
 
@@ -34,6 +35,9 @@ class Config:
 
     url: str = "sqlite:///duly.db"
     """Where jobs are kept: sqlite:///file.db, sqlite:// (in memory), postgresql://..."""
+
+    application: str | None = None
+    """Whose the schedules are that code declares; by default the package that makes the App."""
 
     schema: str = "duly"
     """The PostgreSQL schema that holds Duly's tables."""
@@ -174,6 +178,8 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         return _size(value, where)
     if not isinstance(value, str):
         raise ConfigurationError(f"{where} must be text; got {value!r}")
+    if name == "application":
+        return _application(value, where)
     if name == "schema" and not _SCHEMA_NAME.fullmatch(value):
         raise ConfigurationError(
             f"{where} must be a plain lower-case name such as 'duly' or 'jobs_eu', not beginning "
@@ -190,6 +196,13 @@ def _checked(name: str, value: Any, origin: str) -> Any:
             f"got {_beginning(value)}"
         )
     return value
+
+
+def _application(value: str, where: str) -> str:
+    try:
+        return options.application(value, where)
+    except InvalidInput as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def _beginning(url: str) -> str:

@@ -546,7 +546,7 @@ def test_another_rule_counts_from_now(table: Timetable) -> None:
     table.add(overlap=Overlap.ALLOW, catch_up="all")
     table.advance(150)
     hourly = definition(rule=Recurrence((every(hours=1),)))
-    assert table.change(lambda look: redefined(look.schedule, hourly, None, look.now))
+    assert table.change(lambda look: redefined(look.schedule, hourly, look.now))
     assert table.told() == [("fired", 1, 1), ("fired", 2, 1)]
     schedule = table.schedule()
     assert schedule.definition == hourly
@@ -644,12 +644,12 @@ def test_an_unchanged_step_moves_nothing_but_the_revision(table: Timetable) -> N
 def test_declarations_are_seen_again_and_again(table: Timetable) -> None:
     store = table.store
     one, two = definition(), definition(overlap=Overlap.ALLOW)
-    store.run(store.declare({"a": one, "b": one}, now=table.now))
+    store.run(store.declare("shop", {"a": one, "b": one}, now=table.now))
     table.advance(5)
-    store.run(store.declare({"a": one}, timedelta(seconds=10), now=table.now))
-    store.run(store.declare({"b": two}, now=table.now))
+    store.run(store.declare("shop", {"a": one}, timedelta(seconds=10), now=table.now))
+    store.run(store.declare("shop", {"b": two}, now=table.now))
     table.advance(20)
-    store.run(store.declare({"a": one}, timedelta(seconds=10), now=table.now))
+    store.run(store.declare("shop", {"a": one}, timedelta(seconds=10), now=table.now))
     found = {
         (each.schedule_id, each.fingerprint): (each.first_seen - START, each.last_seen - START)
         for each in store.run(store.declarations())
@@ -660,14 +660,14 @@ def test_declarations_are_seen_again_and_again(table: Timetable) -> None:
         ("b", one.fingerprint()): (0 * seconds, 0 * seconds),
         ("b", two.fingerprint()): (5 * seconds, 5 * seconds),
     }
-    assert store.run(store.forget_declarations(START + 5 * seconds)) == 1
+    assert store.run(store.forget_declarations("shop", START + 5 * seconds)) == 1
     assert len(store.run(store.declarations())) == 2
 
 
 def test_declarations_know_what_is_in_force(table: Timetable) -> None:
     store = table.store
     declared = definition()
-    store.run(store.declare(dict.fromkeys("abc", declared), now=table.now))
+    store.run(store.declare("shop", dict.fromkeys("abc", declared), now=table.now))
     store.run(
         store.add_schedules(
             [begun("a", declared, table.now), begun("b", declared, table.now, "other")]
@@ -682,3 +682,18 @@ def test_declarations_know_what_is_in_force(table: Timetable) -> None:
     assert {each.definition for each in found} == {declared}
     store.run(store.remove_schedule("b", table.schedule("b").revision, table.now))
     assert [each.schedule_id for each in store.run(store.declarations())] == ["a", "c"]
+
+
+def test_declarations_belong_to_an_application(table: Timetable) -> None:
+    store = table.store
+    one = definition()
+    for application in ("shop", "blog"):
+        store.run(store.declare(application, {"a": one}, now=table.now))
+    fresh = begun("a", one, table.now, one.fingerprint(), "shop")
+    store.run(store.add_schedules([fresh]))
+    assert [
+        (each.application, each.in_force, each.owner) for each in store.run(store.declarations())
+    ] == [("blog", one.fingerprint(), "shop"), ("shop", one.fingerprint(), "shop")]
+    later = table.now + timedelta(days=1)
+    assert store.run(store.forget_declarations("blog", later)) == 1
+    assert [each.application for each in store.run(store.declarations())] == ["shop"]

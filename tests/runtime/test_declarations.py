@@ -20,8 +20,10 @@ from tests.support.timetables import MINUTE, START, Clock, add, define, drain, j
 class Node:
     """A node with some version of the code."""
 
-    def __init__(self, app: App, clock: Clock, **definitions: Definition) -> None:
-        declared = DeclaredSchedules()
+    def __init__(
+        self, app: App, clock: Clock, application: str = "shop", **definitions: Definition
+    ) -> None:
+        declared = DeclaredSchedules(application)
         for name, definition in definitions.items():
             declared.add(name, definition)
         self._reconciler = Reconciler(app.store, declared, clock)
@@ -77,6 +79,62 @@ def test_what_nobody_declares_any_more_is_removed_after_a_while(app: App) -> Non
     assert in_force(app, "stays") is not None
     assert in_force(app, "run_time") is not None
     assert [each.schedule_id for each in app.store.run(app.store.declarations())] == ["stays"]
+
+
+def test_an_application_that_is_down_finds_its_schedules_as_it_left_them(app: App) -> None:
+    clock = Clock()
+    every_minute = define(overlap=Overlap.ALLOW, catch_up=CatchUp.ALL)
+    shop = Node(app, clock, invoices=every_minute)
+    shop.reconcile()
+    blog = Node(app, clock, "blog", feeds=define())
+    for _ in range(26):
+        clock.now += timedelta(hours=1)
+        blog.reconcile()
+    assert in_force(app, "invoices") == every_minute
+    drain(app, clock)
+    shop.reconcile()
+    assert len(jobs_of(app, "invoices")) == 26 * 60
+    assert in_force(app, "feeds") is not None
+
+
+def test_an_application_removes_its_own_only(app: App) -> None:
+    clock = Clock()
+    Node(app, clock, "blog", feeds=define(), pings=define()).reconcile()
+    Node(app, clock, gone=define(), stays=define()).reconcile()
+    clock.now += REMOVAL_GRACE + MINUTE
+    Node(app, clock, stays=define()).reconcile()
+    assert {each.id for each in app.schedules.list()} == {"feeds", "pings", "stays"}
+    Node(app, clock, "blog", feeds=define()).reconcile()
+    assert {each.id for each in app.schedules.list()} == {"feeds", "stays"}
+
+
+def test_two_applications_that_share_a_name(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    theirs = define(Recurrence((every(minutes=2),)))
+    shop, blog = Node(app, clock, s=define()), Node(app, clock, "blog", s=theirs)
+    for _ in range(3):
+        shop.reconcile()
+        blog.reconcile()
+        clock.now += timedelta(seconds=20)
+    assert in_force(app, "s") == define()
+    assert app.schedules.get("s").application == "shop"
+    assert caplog.text.count("the application 'shop' declares one of this name and keeps it") == 1
+
+
+def test_a_renamed_application_takes_its_schedules_over(app: App) -> None:
+    clock = Clock()
+    Node(app, clock, s=define()).reconcile()
+    revision = app.schedules.get("s").revision
+    renamed = Node(app, clock, "store", s=define())
+    clock.now += GRACE
+    renamed.reconcile()
+    assert app.schedules.get("s").application == "shop", "seen a minute ago"
+    clock.now += timedelta(seconds=20)
+    renamed.reconcile()
+    taken_over = app.schedules.get("s")
+    assert taken_over.application == "store"
+    assert taken_over.revision == revision + 1
+    assert taken_over.accounted_until == START
 
 
 def test_a_schedule_made_at_run_time_keeps_its_name(

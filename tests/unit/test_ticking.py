@@ -424,7 +424,7 @@ def test_a_changed_rule_loses_and_doubles_nothing() -> None:
     world.now += 150 * SECOND
     world.account()
     new = definition(Recurrence((every(seconds=50),)), overlap=Overlap.ALLOW, catch_up=CatchUp.ALL)
-    world.change(redefined(world.schedule, new, None, world.now))
+    world.change(redefined(world.schedule, new, world.now))
     world.now += 100 * SECOND
     world.run()
     offsets = [(nominal - START) // SECOND for nominal, _ in world.jobs]
@@ -451,7 +451,7 @@ def test_jitter_is_not_waited_for_before_a_change() -> None:
 def test_another_queue_is_no_reason_to_account() -> None:
     before = begun("s", definition(), START)
     other = definition(pause_after_failures=3)
-    changed = redefined(before, other, None, START + 30 * SECOND)
+    changed = redefined(before, other, START + 30 * SECOND)
     assert (changed.next_at, changed.due_at) == (before.next_at, before.due_at)
     assert changed.definition == other
 
@@ -461,7 +461,7 @@ def test_what_waits_is_looked_at_when_the_overlap_policy_changes() -> None:
     for _ in range(3):
         world.now += MINUTE
         world.run()
-    world.change(redefined(world.schedule, definition(overlap=Overlap.ALLOW), None, world.now))
+    world.change(redefined(world.schedule, definition(overlap=Overlap.ALLOW), world.now))
     world.run()
     assert world.told() == [("fired", 1)] * 3
 

@@ -202,9 +202,15 @@ def _optional(schedule: ScheduleRecord, now: datetime) -> list[tuple[str, str]]:
             "Last success",
             None if success is None else f"{absolute(success)} ({relative(success, now)})",
         ),
-        ("Made", "declared in code" if schedule.declared else "at run time"),
+        ("Made", _origin(schedule)),
     ]
     return [(name, value) for name, value in shown if value is not None]
+
+
+def _origin(schedule: ScheduleRecord) -> str:
+    if not schedule.declared:
+        return "at run time"
+    return f"declared in the code of the application {schedule.application}"
 
 
 def _write_ticks(ticks: Sequence[ToldTick]) -> None:

@@ -110,6 +110,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True):
     `awaits_end`: whether the end of one of its jobs is a reason to look.
     `skipping_since`: the nominal time of the row that the next skipped tick extends.
     `fingerprint`: of the declaration in force; None for a schedule made at run time.
+    `application`: whose code declares it; None for a schedule made at run time.
     `last_success_for`, `last_result`: the latest nominal time whose job succeeded, and its result.
     `revision` grows with every change.
     """
@@ -131,6 +132,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True):
     revision: int = 1
     created_at: datetime
     updated_at: datetime
+    application: str | None = None
 
     @property
     def declared(self) -> bool:
@@ -190,12 +192,15 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as some nodes have it in their code, and when such a node was seen.
+    """A schedule as some nodes of an application have it in their code, and when such a node was
+    seen.
 
-    `exists` and `in_force` tell of the stored schedule of this name: whether there is one, and
-    the fingerprint of the declaration it follows (None: it was made at run time).
+    `exists`, `in_force` and `owner` tell of the stored schedule of this name: whether there is
+    one, the fingerprint of the declaration it follows, and the application of that (None: it was
+    made at run time).
     """
 
+    application: str
     schedule_id: str
     fingerprint: str
     definition: Definition
@@ -203,6 +208,7 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     last_seen: datetime
     exists: bool
     in_force: str | None
+    owner: str | None
 
 
 class LastSuccess(msgspec.Struct, frozen=True):

@@ -60,6 +60,11 @@ def schedule(value: str, option: str = "name") -> str:
     return _name(value, option, "reports:daily")
 
 
+def application(value: str, option: str = "application") -> str:
+    """An application's name: 1 to 128 ASCII letters, digits and `._-:/`, no dash in front."""
+    return _name(value, option, "shop")
+
+
 def note(value: str, option: str = "note") -> str:
     """Why something is paused: 1 to 1000 characters, no NUL."""
     return _text(value, option, LONGEST_REASON, "moving the database")

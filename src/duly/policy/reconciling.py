@@ -1,4 +1,8 @@
-"""Which declarations hold, while nodes with different versions of the code come and go."""
+"""Which declarations hold, while nodes with different versions of the code come and go.
+
+Declared schedules belong to an application, by its name; an application that is down for a while
+finds them as it left them, whatever others on the same database do meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -17,34 +21,53 @@ REMOVAL_GRACE = timedelta(hours=1)
 
 
 class Reconciliation(msgspec.Struct, frozen=True):
-    """What is to be done: declarations to put in force, names to remove, and names that a
-    declaration shares with a schedule made at run time, which keeps it."""
+    """What is to be done for one application: declarations to put in force, names to remove, and
+    names that a declaration shares with a schedule of somebody else, who keeps it: another
+    application, or None for one that was made at run time."""
 
     enforce: tuple[Declaration, ...]
     remove: tuple[str, ...]
-    taken: tuple[str, ...]
+    taken: dict[str, str | None]
 
 
-def reconcile(declarations: Iterable[Declaration], now: datetime) -> Reconciliation:
-    """Of the declarations seen within GRACE the one first seen last holds, for each schedule.
+def reconcile(
+    declarations: Iterable[Declaration], application: str, now: datetime
+) -> Reconciliation:
+    """Of the application's declarations seen within GRACE the one first seen last holds, for each
+    schedule.
 
     So two versions that run at once agree on the newer, and a rollback takes over once nobody
-    runs the newer any more.
+    runs the newer any more. A schedule of another application is taken over only when that no
+    longer declares it: the application was renamed, or the schedule moved.
     """
     by_schedule: dict[str, list[Declaration]] = {}
     for declaration in declarations:
         by_schedule.setdefault(declaration.schedule_id, []).append(declaration)
-    enforce, remove, taken = [], [], []
-    for schedule_id, all_of_it in sorted(by_schedule.items()):
-        current = all_of_it[0]
-        if current.exists and current.in_force is None:
-            taken.append(schedule_id)
+    enforce, remove, taken = [], [], {}
+    for schedule_id, everybody in sorted(by_schedule.items()):
+        mine = [each for each in everybody if each.application == application]
+        if not mine:
             continue
-        fresh = [each for each in all_of_it if now - each.last_seen <= GRACE]
-        if fresh:
+        current = mine[0]
+        fresh = [each for each in mine if now - each.last_seen <= GRACE]
+        if current.exists and _kept_by_owner(everybody, application, now):
+            taken[schedule_id] = current.owner
+        elif fresh:
             holds = max(fresh, key=lambda each: (each.first_seen, each.fingerprint))
-            if holds.fingerprint != current.in_force:
+            if (holds.fingerprint, application) != (current.in_force, current.owner):
                 enforce.append(holds)
-        elif current.exists and all(now - each.last_seen > REMOVAL_GRACE for each in all_of_it):
+        elif current.owner == application and all(
+            now - each.last_seen > REMOVAL_GRACE for each in mine
+        ):
             remove.append(schedule_id)
-    return Reconciliation(tuple(enforce), tuple(remove), tuple(taken))
+    return Reconciliation(tuple(enforce), tuple(remove), taken)
+
+
+def _kept_by_owner(everybody: Iterable[Declaration], application: str, now: datetime) -> bool:
+    """Whether the schedule that exists is somebody else's: made at run time, or declared by
+    another application that was seen within GRACE."""
+    return any(
+        each.in_force is None
+        or (each.application == each.owner != application and now - each.last_seen <= GRACE)
+        for each in everybody
+    )

@@ -27,7 +27,11 @@ from duly.policy.ticking import due_time, next_after_finish, recurrence_of
 
 
 def begun(
-    schedule_id: str, definition: Definition, now: datetime, fingerprint: str | None = None
+    schedule_id: str,
+    definition: Definition,
+    now: datetime,
+    fingerprint: str | None = None,
+    application: str | None = None,
 ) -> ScheduleRecord:
     """A new schedule: its first tick is its rule's first after now; a fixed delay's is now."""
     return _from_now_on(
@@ -41,17 +45,26 @@ def begun(
             revision=int(now.timestamp() * 1e6),
             created_at=now,
             updated_at=now,
+            application=application,
         ),
         now,
     )
 
 
 def redefined(
-    schedule: ScheduleRecord, definition: Definition, fingerprint: str | None, now: datetime
+    schedule: ScheduleRecord,
+    definition: Definition,
+    now: datetime,
+    fingerprint: str | None = None,
+    application: str | None = None,
 ) -> ScheduleRecord:
     """The accounted schedule under another definition, which counts from now."""
     changed = msgspec.structs.replace(
-        schedule, definition=definition, fingerprint=fingerprint, skipping_since=None
+        schedule,
+        definition=definition,
+        fingerprint=fingerprint,
+        application=application,
+        skipping_since=None,
     )
     if definition.keeps_time_of(schedule.definition):
         # Another overlap policy may let go of what waits.

@@ -66,9 +66,10 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class DeclaredSchedules:
-    """The schedules that the code of one app declares, by name."""
+    """The schedules that the code of one application declares, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, application: str) -> None:
+        self.application = application
         self._definitions: dict[str, Definition] = {}
 
     def add(self, name: str, definition: Definition) -> None:

@@ -102,8 +102,8 @@ def _seconds(duration: timedelta | None) -> float | None:
 class Registry:
     """The tasks of one app, by name, and the schedules that its code declares."""
 
-    def __init__(self) -> None:
-        self.schedules = DeclaredSchedules()
+    def __init__(self, application: str) -> None:
+        self.schedules = DeclaredSchedules(application)
         self._tasks: dict[str, TaskDefinition] = {}
 
     def add(self, definition: TaskDefinition) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from duly.errors import ScheduleConflict
@@ -24,7 +24,7 @@ logger = logging.getLogger("duly.scheduler")
 class Reconciler:
     """Says now and then what this node's code declares, and puts in force what holds then.
 
-    Any node does so for the declarations of all; see duly.policy.reconciling.
+    Any node does so for its whole application; see duly.policy.reconciling.
     """
 
     def __init__(
@@ -41,17 +41,19 @@ class Reconciler:
     async def tick(self) -> float:
         """One round; see Loop."""
         store, now = self._store, None if self._now is None else self._now()
+        application = self._declared.application
         if self._declared:
-            await store.arun(store.declare(self._declared.definitions(), SEEN_ENOUGH, now))
+            definitions = self._declared.definitions()
+            await store.arun(store.declare(application, definitions, SEEN_ENOUGH, now))
         declarations = await store.arun(store.declarations())
         if declarations:
             instant = await store.arun(store.clock(now))
-            plan = reconcile(declarations, instant)
+            plan = reconcile(declarations, application, instant)
             for declaration in plan.enforce:
                 await self._enforce(declaration, now)
             for schedule_id in plan.remove:
                 await self._remove(schedule_id, now)
-            await store.arun(store.forget_declarations(instant - REMOVAL_GRACE))
+            await store.arun(store.forget_declarations(application, instant - REMOVAL_GRACE))
             self._warn_of(plan.taken)
         return PERIOD * random.uniform(0.9, 1.1)
 
@@ -71,11 +73,18 @@ class Reconciler:
             )
             logger.info("schedule %s is removed: nobody declares it any more", schedule_id)
 
-    def _warn_of(self, taken: tuple[str, ...]) -> None:
-        for schedule_id in set(taken) & set(self._declared) - self._warned:
+    def _warn_of(self, taken: Mapping[str, str | None]) -> None:
+        for schedule_id in taken.keys() & set(self._declared) - self._warned:
+            owner = taken[schedule_id]
+            whose = (
+                "one of this name was made at run time"
+                if owner is None
+                else f"the application {owner!r} declares one of this name"
+            )
             logger.warning(
-                "schedule %s is declared in code, but one of this name was made at run time and "
-                "keeps it: remove that, or rename one of them",
+                "schedule %s is declared in code, but %s and keeps it: remove that, or rename "
+                "one of them",
                 schedule_id,
+                whose,
             )
             self._warned.add(schedule_id)

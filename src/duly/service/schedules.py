@@ -115,7 +115,7 @@ class Schedules:
         schedule = yield from self.get(name)
         if schedule.declared:
             raise ScheduleConflict(name, "it is declared in code: change it there")
-        return (yield from redefine(self._store, name, define, None, self._now))
+        return (yield from redefine(self._store, name, define, self._now))
 
     def remove(self, name: str) -> Conversation[None]:
         """Delete the schedule. Its jobs go on. Not for one that running code declares: it would

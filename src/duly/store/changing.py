@@ -67,16 +67,23 @@ def redefine(
     store: ScheduleVerbs,
     schedule_id: str,
     define: Callable[[Definition], Definition],
-    fingerprint: str | None,
     now: datetime | None = None,
+    declaration: Declaration | None = None,
 ) -> Conversation[ScheduleRecord]:
-    """Give a schedule another definition; none of its ticks is lost or doubled."""
+    """Give a schedule another definition, that of a declaration if there is one; none of its
+    ticks is lost or doubled."""
+    fingerprint = None if declaration is None else declaration.fingerprint
+    application = None if declaration is None else declaration.application
     return (
         yield from change(
             store,
             schedule_id,
             lambda look: redefined(
-                look.schedule, define(look.schedule.definition), fingerprint, look.now
+                look.schedule,
+                define(look.schedule.definition),
+                look.now,
+                fingerprint,
+                application,
             ),
             now,
             accounting=lambda schedule: (
@@ -91,7 +98,13 @@ def enforce(
 ) -> Conversation[None]:
     """Make the stored schedule what the declaration says, or add it."""
     instant: datetime = yield store.clock(now)
-    fresh = begun(declaration.schedule_id, declaration.definition, instant, declaration.fingerprint)
+    fresh = begun(
+        declaration.schedule_id,
+        declaration.definition,
+        instant,
+        declaration.fingerprint,
+        declaration.application,
+    )
     (added,) = yield store.add_schedules([fresh])
     if added:
         return
@@ -102,6 +115,6 @@ def enforce(
             store,
             declaration.schedule_id,
             lambda definition: declaration.definition,
-            declaration.fingerprint,
             now,
+            declaration,
         )

@@ -90,18 +90,19 @@ class ScheduleVerbs(Protocol):
 
     def declare(
         self,
+        application: str,
         definitions: Mapping[str, Definition],
         unless_seen: timedelta = timedelta(0),
         now: datetime | None = None,
     ) -> Operation[None]:
-        """Say that running code declares these schedules. One that was seen no longer than
-        `unless_seen` ago is not written again."""
+        """Say that running code of an application declares these schedules. One that was seen no
+        longer than `unless_seen` ago is not written again."""
         ...
 
     def declarations(self) -> Operation[list[Declaration]]:
-        """Every declaration, with what holds for its schedule."""
+        """Every declaration of every application, with what holds for its schedule."""
         ...
 
-    def forget_declarations(self, before: datetime) -> Operation[int]:
-        """Forget declarations that were last seen before that; answers how many."""
+    def forget_declarations(self, application: str, before: datetime) -> Operation[int]:
+        """Forget what an application declared and was last seen before that; answers how many."""
         ...

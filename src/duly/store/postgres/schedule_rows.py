@@ -38,6 +38,7 @@ SCHEDULE_TYPES = {
     "revision": "bigint",
     "created_at": "timestamptz",
     "updated_at": "timestamptz",
+    "application": "text",
     "pause_after_failures": "integer",
 }
 TICK_TYPES = {
@@ -85,6 +86,7 @@ def schedule_record(row: Row) -> ScheduleRecord:
         revision=row[14],
         created_at=utc(row[15]),
         updated_at=utc(row[16]),
+        application=row[17],
     )
 
 
@@ -116,11 +118,13 @@ def tick_record(row: Row) -> Tick:
 def declaration_record(row: Row) -> Declaration:
     """The row of the declarations table, with what its schedule says, as a record."""
     return Declaration(
-        schedule_id=row[0],
-        fingerprint=row[1],
-        definition=msgspec.json.decode(row[2], type=Definition),
-        first_seen=utc(row[3]),
-        last_seen=utc(row[4]),
-        exists=row[5],
-        in_force=row[6],
+        application=row[0],
+        schedule_id=row[1],
+        fingerprint=row[2],
+        definition=msgspec.json.decode(row[3], type=Definition),
+        first_seen=utc(row[4]),
+        last_seen=utc(row[5]),
+        exists=row[6],
+        in_force=row[7],
+        owner=row[8],
     )

@@ -13,27 +13,35 @@ from duly.store.sqlite.rows import clock, duration, micros
 from duly.store.sqlite.schedule_rows import declaration_record
 
 DECLARE = (
-    "INSERT INTO declarations (schedule_id, fingerprint, definition, first_seen, last_seen)"
-    " VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT (schedule_id, fingerprint)"
-    " DO UPDATE SET last_seen = excluded.last_seen WHERE last_seen < excluded.last_seen - ?5"
+    "INSERT INTO declarations"
+    " (application, schedule_id, fingerprint, definition, first_seen, last_seen)"
+    " VALUES (?1, ?2, ?3, ?4, ?5, ?5) ON CONFLICT (application, schedule_id, fingerprint)"
+    " DO UPDATE SET last_seen = excluded.last_seen WHERE last_seen < excluded.last_seen - ?6"
 )
 DECLARATIONS = (
-    "SELECT schedule_id, declarations.fingerprint, declarations.definition, first_seen, last_seen,"
-    " schedules.id IS NOT NULL, schedules.fingerprint"
+    "SELECT declarations.application, schedule_id, declarations.fingerprint,"
+    " declarations.definition, first_seen, last_seen,"
+    " schedules.id IS NOT NULL, schedules.fingerprint, schedules.application"
     " FROM declarations LEFT JOIN schedules ON schedules.id = schedule_id"
-    " ORDER BY schedule_id, declarations.fingerprint"
+    " ORDER BY schedule_id, declarations.application, declarations.fingerprint"
 )
-FORGET_UNSEEN = "DELETE FROM declarations WHERE last_seen < ? RETURNING schedule_id"
+FORGET_UNSEEN = (
+    "DELETE FROM declarations WHERE application = ? AND last_seen < ? RETURNING schedule_id"
+)
 
 
 def _declare(
-    definitions: Mapping[str, Definition], unless_seen: timedelta, now: datetime | None
+    application: str,
+    definitions: Mapping[str, Definition],
+    unless_seen: timedelta,
+    now: datetime | None,
 ) -> Steps[None]:
     instant = clock(now)
     yield Statement(
         DECLARE,
         [
             (
+                application,
                 schedule_id,
                 definition.fingerprint(),
                 msgspec.json.encode(definition).decode(),
@@ -51,8 +59,8 @@ def _declarations() -> Steps[list[Declaration]]:
     return [declaration_record(row) for row in rows]
 
 
-def _forget_declarations(before: datetime) -> Steps[int]:
-    rows = yield Statement(FORGET_UNSEEN, (micros(before),))
+def _forget_declarations(application: str, before: datetime) -> Steps[int]:
+    rows = yield Statement(FORGET_UNSEEN, (application, micros(before)))
     return len(rows)
 
 
@@ -61,14 +69,15 @@ class Declarations:
 
     def declare(
         self,
+        application: str,
         definitions: Mapping[str, Definition],
         unless_seen: timedelta = timedelta(0),
         now: datetime | None = None,
     ) -> Operation[None]:
-        return Operation(lambda: _declare(definitions, unless_seen, now))
+        return Operation(lambda: _declare(application, definitions, unless_seen, now))
 
     def declarations(self) -> Operation[list[Declaration]]:
         return Operation(_declarations, writes=False)
 
-    def forget_declarations(self, before: datetime) -> Operation[int]:
-        return Operation(lambda: _forget_declarations(before))
+    def forget_declarations(self, application: str, before: datetime) -> Operation[int]:
+        return Operation(lambda: _forget_declarations(application, before))

@@ -49,6 +49,7 @@ def schedule_row(schedule: ScheduleRecord) -> Row:
         schedule.revision,
         micros(schedule.created_at),
         micros(schedule.updated_at),
+        schedule.application,
         schedule.definition.pause_after_failures,
     )
 
@@ -73,6 +74,7 @@ def schedule_record(row: Row) -> ScheduleRecord:
         revision=row[14],
         created_at=moment(row[15]),
         updated_at=moment(row[16]),
+        application=row[17],
     )
 
 
@@ -109,11 +111,13 @@ def tick_record(row: Row) -> Tick:
 def declaration_record(row: Row) -> Declaration:
     """The row of the declarations table, with what its schedule says, as a record."""
     return Declaration(
-        schedule_id=row[0],
-        fingerprint=row[1],
-        definition=msgspec.json.decode(row[2], type=Definition),
-        first_seen=moment(row[3]),
-        last_seen=moment(row[4]),
-        exists=bool(row[5]),
-        in_force=row[6],
+        application=row[0],
+        schedule_id=row[1],
+        fingerprint=row[2],
+        definition=msgspec.json.decode(row[3], type=Definition),
+        first_seen=moment(row[4]),
+        last_seen=moment(row[5]),
+        exists=bool(row[6]),
+        in_force=row[7],
+        owner=row[8],
     )

@@ -18,6 +18,7 @@ CREATE TABLE {schema}.schedules (
     revision             bigint NOT NULL,
     created_at           timestamptz NOT NULL,
     updated_at           timestamptz NOT NULL,
+    application          text,
     pause_after_failures integer
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
@@ -45,12 +46,13 @@ CREATE INDEX ticks_at ON {schema}.ticks (at);
 
 -- Schedules as the code of running nodes declares them.
 CREATE TABLE {schema}.declarations (
+    application text NOT NULL,
     schedule_id text NOT NULL,
     fingerprint text NOT NULL,
     definition  text NOT NULL,
     first_seen  timestamptz NOT NULL,
     last_seen   timestamptz NOT NULL,
-    PRIMARY KEY (schedule_id, fingerprint)
+    PRIMARY KEY (application, schedule_id, fingerprint)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 500);
 
 CREATE INDEX jobs_schedule ON {schema}.jobs (schedule_id) WHERE schedule_id IS NOT NULL;

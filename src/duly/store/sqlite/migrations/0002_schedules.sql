@@ -18,6 +18,7 @@ CREATE TABLE schedules (
     revision             INTEGER NOT NULL,
     created_at           INTEGER NOT NULL,
     updated_at           INTEGER NOT NULL,
+    application          TEXT,
     pause_after_failures INTEGER
 ) STRICT;
 
@@ -42,12 +43,13 @@ CREATE INDEX ticks_at ON ticks (at);
 
 -- Schedules as the code of running nodes declares them.
 CREATE TABLE declarations (
+    application TEXT NOT NULL,
     schedule_id TEXT NOT NULL,
     fingerprint TEXT NOT NULL,
     definition  TEXT NOT NULL,
     first_seen  INTEGER NOT NULL,
     last_seen   INTEGER NOT NULL,
-    PRIMARY KEY (schedule_id, fingerprint)
+    PRIMARY KEY (application, schedule_id, fingerprint)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX jobs_schedule ON jobs (schedule_id) WHERE schedule_id IS NOT NULL;
