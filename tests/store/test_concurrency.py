@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -270,6 +270,34 @@ def test_of_a_shared_commit_one_bad_operation_fails_alone(tmp_path: Path) -> Non
 
 
 # PostgreSQL: who waits for whom
+
+
+def test_long_transactions_one_after_another_let_others_in(tmp_path: Path) -> None:
+    """Another process's heartbeat gets its turn between them, not after the last."""
+    path = str(tmp_path / "jobs.db")
+    with closing(SqliteStore(path)) as busy, closing(SqliteStore(path)) as other:
+        holder = Scene(other).hire()
+        transactions = 30
+        waiting = transactions
+
+        def hold() -> None:
+            nonlocal waiting
+            with busy.transaction():
+                waiting -= 1
+                time.sleep(0.1)
+
+        renewals = 0
+        with ThreadPoolExecutor(transactions) as threads:
+            for _ in range(transactions):
+                threads.submit(hold)
+            while waiting:
+                assert other.run(other.renew([holder], LEASE)) == {holder}
+                renewals += 1
+                before = waiting
+                while waiting == before and waiting:
+                    time.sleep(0.005)
+        print(f"{renewals} renewals between {transactions} transactions")
+        assert renewals > transactions / 3
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,6 +16,9 @@ from duly.store.operation import Operation, drive
 from duly.store.sqlite.connection import connect, errors_explained, execute
 
 SHARED_COMMIT = 256
+LONG_HOLD = 0.05
+REST_AFTER_HOLD = 0.1
+LONGEST_REST = 0.02
 
 
 class Lease:
@@ -127,9 +131,17 @@ class Writer:
             if batch:
                 self._commit(batch)
             if lease is not None:
+                started = time.monotonic()
                 self._serve(lease)
+                self._let_others_in(time.monotonic() - started)
         with self._filled:
             self._let_go()
+
+    def _let_others_in(self, held: float) -> None:
+        """Rest after a transaction that took long: other processes look for the lock in short
+        naps, and would hardly ever find it free between two of them."""
+        if held > LONG_HOLD:
+            time.sleep(min(held * REST_AFTER_HOLD, LONGEST_REST))
 
     def _let_go(self) -> None:
         connection, self._connection = self._connection, None
