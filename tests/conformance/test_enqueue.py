@@ -9,7 +9,7 @@ import pytest
 
 from duly.errors import KeyConflict, StoreError
 from duly.model.attempt import Outcome
-from duly.model.identifiers import new_id, new_ids
+from duly.model.identifiers import new_id
 from duly.model.job import Delivery, JobRecord, KeyPolicy, Priority, State
 from duly.model.query import JobFilter
 from tests.support.stores import Scene, draft, failure
@@ -186,7 +186,7 @@ def test_an_empty_batch_is_nothing(scene: Scene) -> None:
 def test_five_thousand_in_one_batch(scene: Scene) -> None:
     drafts = [
         draft(id=job_id, arguments=str(number), key=f"key {number}" if number % 5 == 0 else None)
-        for number, job_id in enumerate(new_ids(5000))
+        for number, job_id in enumerate(new_id() for _ in range(5000))
     ]
     answers = scene.enqueue(*drafts)
     assert [answer.job.arguments for answer in answers] == [str(number) for number in range(5000)]

@@ -36,7 +36,7 @@ BATCH = 5000
 Decode = Callable[[str], Any]
 
 
-class Prepared(msgspec.Struct, Generic[R_co]):
+class Prepared(msgspec.Struct, Generic[R_co], gc=False):
     """A job that is ready to be submitted: checked, encoded, not stored.
 
     It is one job however often it is submitted: `tried` says that it has been.

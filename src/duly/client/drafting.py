@@ -8,12 +8,15 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from duly.client.options import Options
 from duly.model.catalogue import CatalogueEntry
 from duly.model.identifiers import new_id
 from duly.model.job import Draft
 from duly.registry import schema, strict_json
+
+_NO_ID = UUID(int=0)
 
 
 def draft(
@@ -24,16 +27,28 @@ def draft(
     parent: UUID | None = None,
 ) -> Draft:
     """A job of the catalogued task. Nothing is stored yet."""
-    strict_json.check_size(arguments, f"the arguments of task {entry.name!r}", payload_limit)
+    return filled(template(entry, options, payload_limit, parent), arguments, payload_limit)
+
+
+def filled(template: Draft, arguments: bytes, payload_limit: int) -> Draft:
+    """A job like the template, with an id and arguments of its own."""
+    strict_json.check_size(arguments, f"the arguments of task {template.task!r}", payload_limit)
+    return replace(template, id=new_id(), arguments=arguments.decode())
+
+
+def template(
+    entry: CatalogueEntry, options: Options, payload_limit: int, parent: UUID | None = None
+) -> Draft:
+    """What all jobs have in common that are submitted with these options."""
     if options.metadata is not None:
         strict_json.check_size(options.metadata.encode(), "metadata", payload_limit)
     expires_after = options.expires_after
     if expires_after is None and options.expires_at is None and entry.expires_after is not None:
         expires_after = timedelta(seconds=entry.expires_after)
     return Draft(
-        id=new_id(),
+        id=_NO_ID,
         task=entry.name,
-        arguments=arguments.decode(),
+        arguments="",
         queue=entry.queue if options.queue is None else options.queue,
         priority=entry.priority if options.priority is None else options.priority,
         run_at=options.run_at,

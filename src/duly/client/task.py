@@ -10,12 +10,12 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 import msgspec
 
 from duly.client.client import Client, Prepared
-from duly.client.drafting import draft, encode_by_schema
+from duly.client.drafting import draft, encode_by_schema, filled, template
 from duly.client.job import Job
 from duly.client.options import Duration, Options, SubmissionOptions
 from duly.errors import InvalidArguments, InvalidOption, UnknownTask
 from duly.model.catalogue import CatalogueEntry
-from duly.model.job import KeyPolicy
+from duly.model.job import Draft, KeyPolicy
 from duly.registry.task import TaskDefinition
 
 P = ParamSpec("P")
@@ -31,7 +31,7 @@ class Task(Generic[P, R]):
         self.definition = definition
         self._client = client
         self._options = options or Options()
-        self._entry = definition.catalogued()
+        self._template: Draft | None = None
         update_wrapper(self, definition.function)
 
     @property
@@ -104,7 +104,10 @@ class Task(Generic[P, R]):
 
     def _prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared[R]:
         arguments = self.definition.arguments.encode(args, kwargs)
-        made = draft(self._entry, arguments, self._options, self._client.config.payload_limit)
+        limit = self._client.config.payload_limit
+        if self._template is None:
+            self._template = template(self.definition.catalogued(), self._options, limit)
+        made = filled(self._template, arguments, limit)
         return Prepared(made, self.definition.result.decode)
 
     def __repr__(self) -> str:

@@ -22,7 +22,7 @@ class Outcome(StrEnum):
     SNOOZED = "snoozed"
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True, gc=False):
     """What an attempt died of. Equal fingerprints mean the same fault."""
 
     type: str

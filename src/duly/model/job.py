@@ -63,7 +63,7 @@ class KeyPolicy(StrEnum):
     REJECT = "reject"
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job as it is submitted.
 
     It is due at `run_at`, else `delay` after the store's clock at submission, else at once.
@@ -96,7 +96,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     scheduled_for: datetime | None = None
 
 
-class JobRecord(msgspec.Struct, frozen=True):
+class JobRecord(msgspec.Struct, frozen=True, gc=False):
     """A job as it is stored, at one moment.
 
     `arguments`, `metadata` and `result` are JSON texts; durations are seconds. `token` counts

@@ -11,7 +11,7 @@ from duly.model.attempt import Failure, Outcome
 from duly.model.job import State
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One attempt's end, decided by policy, to be written under the attempt's fencing token.
 
     `state` is where the job goes; a pending one is due `delay` after the store's clock. A crash

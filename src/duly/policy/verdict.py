@@ -20,7 +20,7 @@ MOST_DEATHS_OF_WORKERS = 20
 """How often workers may die while a job runs in a process beside them, which charges nobody."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """How an attempt ended, as the one who ran it saw it.
 
     `delay` is the pause before the next attempt of a failed or snoozed one; `final` says that

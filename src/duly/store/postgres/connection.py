@@ -20,6 +20,7 @@ from duly.errors import (
     StoreUnavailable,
 )
 from duly.store.operation import Row, Statement
+from duly.store.postgres.arrays import adapt, as_array
 
 Connection = psycopg.Connection[Row]
 
@@ -87,12 +88,13 @@ def is_direct(connection: psycopg.Connection[Any]) -> bool:
 
 
 def configure(connection: psycopg.Connection[Any]) -> None:
-    """Prepare statements on the server only on a direct connection.
+    """Speed up arrays and ids; prepare statements on the server only on a direct connection.
 
     A plan that the server keeps from when a table was nearly empty has to serve the backlog that
     comes later, so it may not read whole tables. Where it must all the same, the server takes it
     for very costly, and would compile it for seconds.
     """
+    adapt(connection)
     direct = is_direct(connection)
     connection.prepare_threshold = 5 if direct else None
     if direct:
@@ -116,8 +118,14 @@ def _check_when_idle(connection: psycopg.Connection[Any]) -> None:
 
 
 def execute(connection: psycopg.Connection[Any], statement: Statement) -> list[Row]:
-    """Run one statement and fetch its rows."""
-    cursor = connection.execute(statement.text, statement.parameters, binary=True)
+    """Run one statement and fetch its rows, on a connection that `configure` has seen."""
+    parameters = statement.parameters
+    if parameters:
+        parameters = {
+            name: as_array(value) if type(value) is list else value
+            for name, value in parameters.items()
+        }
+    cursor = connection.execute(statement.text, parameters, binary=True)
     return cursor.fetchall() if cursor.description is not None else []
 
 

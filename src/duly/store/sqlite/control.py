@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from duly.model.identifiers import id_of
 from duly.model.job import State
 from duly.model.query import Cancellation, Replay
 from duly.policy.states import CANCELLED_AT_ONCE
@@ -57,7 +58,7 @@ def cancel(
 
 def _cancel_requests(worker: UUID) -> Steps[list[tuple[UUID, int]]]:
     rows = yield Statement(CANCEL_REQUESTS, (worker.bytes,))
-    return [(UUID(bytes=job_id), token) for job_id, token in rows]
+    return [(id_of(job_id), token) for job_id, token in rows]
 
 
 def _replay(

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from duly.model.catalogue import CatalogueEntry
+from duly.model.identifiers import id_of
 from duly.model.query import QueueState
 from duly.model.worker import Worker
 from duly.store.operation import Operation, Statement, Steps, Wake
@@ -66,7 +67,7 @@ def _renew(
 ) -> Steps[frozenset[UUID]]:
     until = clock(now) + duration(lease)
     rows = yield Statement(RENEW, [(until, worker.bytes) for worker in workers], many=True)
-    return frozenset(UUID(bytes=row[0]) for row in rows)
+    return frozenset(id_of(row[0]) for row in rows)
 
 
 def _workers(now: datetime | None) -> Steps[list[Worker]]:
@@ -76,7 +77,7 @@ def _workers(now: datetime | None) -> Steps[list[Worker]]:
 
 def _held(worker: UUID) -> Steps[list[tuple[UUID, int]]]:
     rows = yield Statement(HELD, (worker.bytes,))
-    return [(UUID(bytes=job_id), token) for job_id, token in rows]
+    return [(id_of(job_id), token) for job_id, token in rows]
 
 
 def _pause(queue: str, note: str | None) -> Steps[None]:

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from duly.model.attempt import Attempt, Outcome
+from duly.model.identifiers import id_of
 from duly.model.job import Delivery, JobRecord, State
 from duly.model.worker import Worker
 from duly.store.operation import Row
@@ -62,7 +63,7 @@ def _optional_moment(value: int | None) -> datetime | None:
 
 
 def _optional_id(value: bytes | None) -> UUID | None:
-    return None if value is None else UUID(bytes=value)
+    return None if value is None else id_of(value)
 
 
 def job_row(job: JobRecord) -> Row:
@@ -109,7 +110,7 @@ def job_row(job: JobRecord) -> Row:
 def job_record(row: Row) -> JobRecord:
     """The row, in the order of JOB_COLUMNS, as a record."""
     return _record(
-        UUID(bytes=row[0]),
+        id_of(row[0]),
         row[1],
         row[2],
         row[3],
@@ -148,7 +149,7 @@ def changed(row: Row, **values: Any) -> Row:
 def attempt_record(row: Row) -> Attempt:
     """The row, in the order of ATTEMPT_COLUMNS, as a record."""
     return Attempt(
-        job_id=UUID(bytes=row[0]),
+        job_id=id_of(row[0]),
         token=row[1],
         number=row[2],
         generation=row[3],
@@ -163,7 +164,7 @@ def attempt_record(row: Row) -> Attempt:
 def worker_record(row: Row) -> Worker:
     """The row of the workers table as a record."""
     return Worker(
-        id=UUID(bytes=row[0]),
+        id=id_of(row[0]),
         name=row[1],
         machine=row[2],
         pid=row[3],

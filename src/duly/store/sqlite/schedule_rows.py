@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from uuid import UUID
 
 import msgspec
 
+from duly.model.identifiers import id_of
 from duly.model.schedule import (
     Declaration,
     Definition,
@@ -103,7 +103,7 @@ def tick_record(row: Row) -> Tick:
         reason=row[4],
         until=optional_moment(row[5]),
         count=row[6],
-        job_id=None if row[7] is None else UUID(bytes=row[7]),
+        job_id=None if row[7] is None else id_of(row[7]),
         at=moment(row[8]),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
+from duly.model.identifiers import id_of
 from duly.model.schedule import (
     MOST_BUFFERED_SHOWN,
     Look,
@@ -148,7 +149,7 @@ def _to_cancel(steps: Sequence[Step]) -> Steps[dict[str, list[UUID]]]:
     for step in steps:
         if step.cancels is not None:
             rows = yield Statement(LIVE_JOBS, (step.schedule_id,))
-            live[step.schedule_id] = [UUID(bytes=row[0]) for row in rows]
+            live[step.schedule_id] = [id_of(row[0]) for row in rows]
     return live
 
 
@@ -163,11 +164,11 @@ def _write(
     ticks = [tick_row(tick) for step in steps for tick in step.ticks]
     if ticks:
         rows = yield Statement(ADD_TICK, ticks, many=True)
-        fired |= {UUID(bytes=row[0]) for row in rows if row[0] is not None}
+        fired |= {id_of(row[0]) for row in rows if row[0] is not None}
     resolved = [_resolution(tick) for step in steps for tick in step.resolved]
     if resolved:
         rows = yield Statement(RESOLVE, resolved, many=True)
-        fired |= {UUID(bytes=row[0]) for row in rows if row[0] is not None}
+        fired |= {id_of(row[0]) for row in rows if row[0] is not None}
     extended = [_extension(step.extended) for step in steps if step.extended is not None]
     if extended:
         yield Statement(EXTEND, extended, many=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from duly.model.identifiers import id_of
 from duly.model.job import Draft, JobRecord, KeyPolicy
 from duly.model.query import Enqueued
 from duly.store.operation import Operation, Statement, Steps, Wake
@@ -72,7 +73,7 @@ def _settle_key(draft: Draft, instant: datetime) -> Steps[Enqueued | None]:
     """Take the draft's key, or answer with the job that holds it."""
     rows = yield Statement(HOLDER, (draft.task, draft.key, clock(instant)))
     if rows:
-        holder = UUID(bytes=rows[0][0])
+        holder = id_of(rows[0][0])
         (existing,) = yield from read_jobs([holder])
         if existing is not None:
             if holder == draft.id:

@@ -1,0 +1,134 @@
+"""Lists on their way to the server, and ids on their way back, without the driver's detours.
+
+The driver looks at every item of a list several times and writes it as quoted text. Ours hold
+thousands of ids, texts or numbers: these are joined in the binary form of an array here. Any
+other list is left to the driver.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import postgres
+from psycopg.abc import Buffer
+from psycopg.adapt import Dumper, Loader
+from psycopg.pq import Format
+
+from duly.model.identifiers import id_of
+
+_HEADER = Struct("!iiIii").pack
+_LENGTH = Struct("!i").pack
+_INTEGER = Struct("!iq").pack
+_NULL = _LENGTH(-1)
+_ID_LENGTH = _LENGTH(16)
+_BOOLEANS = {False: _LENGTH(1) + b"\0", True: _LENGTH(1) + b"\1"}
+
+
+class Array:
+    """A list whose items are all of one type, or None."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+
+
+class _Texts(Array):
+    pass
+
+
+class _Ids(Array):
+    pass
+
+
+class _Integers(Array):
+    pass
+
+
+class _Booleans(Array):
+    pass
+
+
+_ARRAYS: dict[type, type[Array]] = {str: _Texts, UUID: _Ids, int: _Integers, bool: _Booleans}
+
+
+def as_array(values: list[Any]) -> Array | list[Any]:
+    """The list in the form that is dumped here, if it is of such items."""
+    kinds = set(map(type, values))
+    kinds.discard(type(None))
+    if len(kinds) == 1 and (array := _ARRAYS.get(kinds.pop())) is not None:
+        return array(values)
+    return values
+
+
+class _ArrayDumper(Dumper):
+    format = Format.BINARY
+    item_oid: int
+
+    def dump(self, obj: Array) -> Buffer:
+        """See psycopg.adapt.Dumper."""
+        # One dimension, nulls allowed, the items' type, their number, and counted from 1.
+        header = _HEADER(1, 1, self.item_oid, len(obj.values), 1)
+        return header + b"".join(self.items(obj.values))
+
+    def items(self, values: list[Any]) -> list[bytes]:
+        """Each item with its length before it."""
+        raise NotImplementedError
+
+
+class _TextDumper(_ArrayDumper):
+    oid = postgres.types["text"].array_oid
+    item_oid = postgres.types["text"].oid
+
+    def items(self, values: list[str | None]) -> list[bytes]:
+        """See _ArrayDumper."""
+        encoded = [None if value is None else value.encode() for value in values]
+        return [_NULL if text is None else _LENGTH(len(text)) + text for text in encoded]
+
+
+class _IdDumper(_ArrayDumper):
+    oid = postgres.types["uuid"].array_oid
+    item_oid = postgres.types["uuid"].oid
+
+    def items(self, values: list[UUID | None]) -> list[bytes]:
+        """See _ArrayDumper."""
+        return [_NULL if value is None else _ID_LENGTH + value.bytes for value in values]
+
+
+class _IntegerDumper(_ArrayDumper):
+    oid = postgres.types["int8"].array_oid
+    item_oid = postgres.types["int8"].oid
+
+    def items(self, values: list[int | None]) -> list[bytes]:
+        """See _ArrayDumper."""
+        return [_NULL if value is None else _INTEGER(8, value) for value in values]
+
+
+class _BooleanDumper(_ArrayDumper):
+    oid = postgres.types["bool"].array_oid
+    item_oid = postgres.types["bool"].oid
+
+    def items(self, values: list[bool | None]) -> list[bytes]:
+        """See _ArrayDumper."""
+        return [_NULL if value is None else _BOOLEANS[value] for value in values]
+
+
+class _IdLoader(Loader):
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> UUID:
+        """See psycopg.adapt.Loader."""
+        return id_of(bytes(data))
+
+
+def adapt(connection: psycopg.Connection[Any]) -> None:
+    """Teach a connection to send and load these."""
+    adapters = connection.adapters
+    adapters.register_dumper(_Texts, _TextDumper)
+    adapters.register_dumper(_Ids, _IdDumper)
+    adapters.register_dumper(_Integers, _IntegerDumper)
+    adapters.register_dumper(_Booleans, _BooleanDumper)
+    adapters.register_loader("uuid", _IdLoader)
