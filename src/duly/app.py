@@ -223,8 +223,8 @@ class App:
         """Jobs that match every condition, newest first; for the next page pass the last job's
         id as `before`.
 
-        Conditions: state (one or several), queue, task, key, owner, tenant, tags (all of them),
-        created_from, created_before.
+        Conditions: state (one or several), queue, task, key, owner, tenant, schedule (its name),
+        tags (all of them), created_from, created_before.
         """
         return self.client.find(criteria(conditions), page(limit), before)
 

@@ -11,6 +11,7 @@ import pytest
 from tests.cli.driving import Place, run
 
 EVERY = ("--every", "5m")
+CALENDAR = ("--anchor", "2027-01-31T09:00", "--calendar")
 
 
 def add(place: Place, *arguments: object) -> Any:
@@ -81,6 +82,33 @@ def test_fixed_delay(place: Place) -> None:
     assert made["description"] == "5 minutes after the end of the job before"
 
 
+def test_as_the_calendar_counts(place: Place) -> None:
+    place.publish()
+    made = add(place, "rent", "work", "to=x", *CALENDAR, "1 month", "--tz", "Europe/Berlin")
+    assert made["definition"]["recurrence"]["rules"] == [
+        {
+            "kind": "calendar",
+            "every": 1,
+            "unit": "month",
+            "anchor": "2027-01-31T09:00:00",
+            "zone": "Europe/Berlin",
+            "short_month": "last",
+            "gap": None,
+            "fold": None,
+        }
+    ]
+    skipping = add(place, "b", "work", "to=x", *CALENDAR, "2 Months", "--short-month", "skip")
+    assert skipping["definition"]["recurrence"]["rules"][0]["short_month"] == "skip"
+
+
+def test_a_task_that_nobody_has_published(anyplace: Place) -> None:
+    made = add(anyplace, "a", "later", "any=1", *EVERY, "--unchecked")
+    assert (made["definition"]["task"], made["definition"]["arguments"]) == ("later", {"any": 1})
+    refused = anyplace.duly("schedule", "add", "b", "later", *EVERY)
+    assert refused.code == 2
+    assert "--unchecked" in refused.err
+
+
 def test_several_rules(place: Place) -> None:
     place.publish()
     made = add(
@@ -113,9 +141,14 @@ def test_a_name_that_is_taken(anyplace: Place) -> None:
         (["a", "nope", *EVERY], "no worker has published it (known: work)"),
         (["a b", "work", "to=x", *EVERY], "name: 'a b' is not a name"),
         (["a", "work", "to=x", *EVERY, "--window", "2d"], "--window is for --catch-up all"),
-        (["a", "work", "to=x", *EVERY, "--after-finish", "--window", "2d"], "nothing to catch up"),
-        (["a", "work", "to=x", *EVERY, "--after-finish", "--overlap", "allow"], "overlap"),
-        (["a", "work", "to=x", "--cron", "@daily", "--after-finish"], "needs one interval"),
+        (["a", "work", "to=x", *EVERY, "--after-finish", "--window", "2d"], "give no --window"),
+        (["a", "work", "to=x", *EVERY, "--after-finish", "--overlap", "allow"], "no --overlap"),
+        (["a", "work", "to=x", "--cron", "@daily", "--after-finish"], "needs --every"),
+        (["a", "work", "to=x", *EVERY, "--at", "2090-01-01", "--after-finish"], "no other rule"),
+        (["a", "work", "to=x", *EVERY, "--after-finish", "--max-fires", "3"], "no --max-fires"),
+        (["a", "work", "to=x", "--calendar", "1 month"], "give it as --anchor"),
+        (["a", "work", "to=x", *CALENDAR, "1 lunation"], "--calendar: '1 lunation' is not a"),
+        (["a", "work", "to=x", *EVERY, "--anchor", "2027-01-31"], "--calendar, and it is missing"),
         (["a", "work", "to=x", *EVERY, "--timeout", "soon"], "--timeout: 'soon'"),
         (["a", "work", "to=x", *EVERY, "--timeout", "0"], "--timeout: it is zero"),
         (["a", "work", "to=x", *EVERY, "--priority", "top"], "--priority: 'top'"),

@@ -63,6 +63,17 @@ def test_an_unknown_job_is_said_to_be_unknown(app: App) -> None:
         app.replay(missing, {"value": 1})
 
 
+def test_the_jobs_of_a_schedule(app: App) -> None:
+    @app.task
+    def one() -> None: ...
+
+    app.schedules.add("nightly", one, "0 3 * * *")
+    one.enqueue()
+    assert app.list(schedule="nightly") == []
+    triggered = app.schedules.trigger("nightly")
+    assert [job.id for job in app.list(schedule="nightly")] == [triggered.id]
+
+
 def test_list_filters_by_everything(app: App) -> None:
     @app.task
     def one(value: int) -> None: ...

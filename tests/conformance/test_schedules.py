@@ -606,6 +606,21 @@ def test_a_backfill_that_waits_its_turn(table: Timetable) -> None:
     assert table.told() == [("fired", -2, 1), ("fired", -1, 1)]
 
 
+def test_the_latest_tick_of_each(table: Timetable) -> None:
+    for name in "abc":
+        table.add(name, overlap=Overlap.ALLOW)
+    for _ in range(2):
+        table.advance(60)
+        table.tick()
+    table.add("new")
+    latest = table.store.run(table.store.latest_ticks(["c", "a", "new", "gone"]))
+    assert {(tick.schedule_id, tick.nominal) for tick in latest} == {
+        ("a", START + timedelta(seconds=120)),
+        ("c", START + timedelta(seconds=120)),
+    }
+    assert [job.schedule_id for job in table.jobs(schedule_id="b")] == ["b", "b"]
+
+
 def test_ticks_page_by_page(table: Timetable) -> None:
     table.add(overlap=Overlap.ALLOW)
     for _ in range(5):

@@ -58,7 +58,7 @@ def ticks_of(app: App, name: str) -> list[Tick]:
 def jobs_of(app: App, name: str) -> list[JobRecord]:
     """The jobs it made, oldest first."""
     jobs, before = [], None
-    while page := app.store.run(app.store.find(JobFilter(), 5_000, before)):
-        jobs += [job for job in page if job.schedule_id == name]
+    while page := app.store.run(app.store.find(JobFilter(schedule_id=name), 5_000, before)):
+        jobs += page
         before = page[-1].id
     return jobs[::-1]

@@ -11,6 +11,7 @@ from duly.cli.rendering import tell, write_json
 from duly.cli.schedule_timing import Timing, timing, timing_options
 from duly.cli.schedule_view import as_json, next_in_words
 from duly.cli.session import Session, connected
+from duly.client.task import NamedTask
 from duly.errors import InvalidArguments, UnknownTask
 from duly.model.schedule import CatchUp, Overlap, ScheduleRecord
 from duly.policy import duration, options
@@ -63,6 +64,7 @@ from duly.service.schedule_views import in_words
 @click.option("--timeout", metavar="DURATION", help="The time limit of an attempt.")
 @click.option("--expires", metavar="DURATION", help="Give a job up if not started within this.")
 @click.option("--tag", "tags", multiple=True, help="A tag; may be given several times.")
+@click.option("--unchecked", is_flag=True, help="Make it although no worker knows the task.")
 @click.option("--tenant", help="The tenant its jobs run for.")
 @click.option("--owner", help="Who its jobs belong to.")
 @connected(creates=True)
@@ -73,20 +75,24 @@ def add(
     pairs: tuple[str, ...],
     expressions: tuple[str, ...],
     arguments: str | None,
+    unchecked: bool,
     **given: Any,
 ) -> None:
     """Make a schedule NAME that runs TASK.
 
-    Say when with --cron, --every or --at; several make one schedule. Arguments of the task are
-    given as for `duly job submit`, and are checked in the same way.
+    Say when with --cron, --every, --calendar or --at; several make one schedule. Arguments of the
+    task are given as for `duly job submit`, and are checked in the same way.
     """
     jobs = _job_options(given)
+    if "after_finish" in jobs:
+        _refuse_beside_after_finish(expressions, given, jobs)
     when = timing(expressions, **given)
-    if session.app.registry.get(task) is None:
+    if not unchecked and session.app.registry.get(task) is None:
         # Without a database there is no catalogue either: this must not make an empty one.
         session.database.require()
     values = given_arguments(pairs, arguments, session.app.config.payload_limit)
-    made = _added(session, name, task, when, {**jobs, "arguments": values})
+    wanted = session.app.named(task, unchecked=unchecked)
+    made = _added(session, name, wanted, when, {**jobs, "arguments": values})
     if session.as_json:
         write_json(as_json(made))
         return
@@ -95,7 +101,7 @@ def add(
 
 
 def _added(
-    session: Session, name: str, task: str, when: Timing, jobs: dict[str, Any]
+    session: Session, name: str, task: NamedTask, when: Timing, jobs: dict[str, Any]
 ) -> ScheduleRecord:
     chosen = cast(ScheduleOptions, {**when.options, **jobs})
     try:
@@ -106,19 +112,30 @@ def _added(
         store = session.app.store
         known = ", ".join(entry.name for entry in store.run(store.catalogue()))
         raise UnknownTask(
-            task,
+            task.name,
             f"no worker has published it (known: {known or 'none yet'}); take it from the code "
-            "with --app MODULE:APP",
+            "with --app MODULE:APP, or make the schedule all the same with --unchecked",
         ) from None
+
+
+def _refuse_beside_after_finish(
+    expressions: tuple[str, ...], timing: dict[str, Any], jobs: dict[str, Any]
+) -> None:
+    """A fixed delay is one interval, and never has more than one tick to decide about."""
+    if timing["every"] is None or expressions or timing["moments"] or timing["calendar"]:
+        raise click.UsageError("--after-finish needs --every, and no other rule beside it")
+    given = {**timing, **jobs}
+    for name, option in _NOT_WITH_AFTER_FINISH.items():
+        if given.get(name):
+            raise click.UsageError(f"--after-finish leaves nothing to choose: give no {option}")
 
 
 def _job_options(given: dict[str, Any]) -> dict[str, Any]:
     """The options that are not about time, taken out of the given ones and checked."""
     taken = {name: given.pop(name) for name in _NOT_ABOUT_TIME}
-    if taken["after_finish"] and taken["catch_up_window"] is not None:
-        raise click.UsageError("--after-finish leaves nothing to catch up: give no --window")
     chosen = {name: value for name, value in taken.items() if value not in (None, (), False)}
-    if "catch_up_window" in chosen and chosen.get("catch_up") != CatchUp.ALL:
+    fixed_rate = "after_finish" not in chosen
+    if fixed_rate and "catch_up_window" in chosen and chosen.get("catch_up") != CatchUp.ALL:
         raise click.UsageError("--window is for --catch-up all")
     for name, option in _DURATIONS.items():
         if name in chosen:
@@ -130,6 +147,14 @@ def _job_options(given: dict[str, Any]) -> dict[str, Any]:
     return chosen
 
 
+_NOT_WITH_AFTER_FINISH = {
+    "overlap": "--overlap",
+    "catch_up": "--catch-up",
+    "catch_up_window": "--window",
+    "max_fires": "--max-fires",
+    "excluded": "--exclude",
+    "exclude_cron": "--exclude-cron",
+}
 _DURATIONS = {"catch_up_window": "--window", "timeout": "--timeout", "expires": "--expires"}
 _NOT_ABOUT_TIME = (
     "after_finish",

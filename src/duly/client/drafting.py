@@ -70,6 +70,12 @@ def template(
     )
 
 
+def unknown_task(name: str) -> CatalogueEntry:
+    """What is taken for granted about a task that nobody has published: no schema, the usual
+    retries."""
+    return CatalogueEntry(name=name, schema={}, max_attempts=4)
+
+
 def encode_by_schema(entry: CatalogueEntry, arguments: Mapping[str, Any]) -> bytes:
     """Arguments by name as JSON bytes that fit the catalogued task's schema, if it has one."""
     encoded = strict_json.encode(dict(arguments))

@@ -26,6 +26,7 @@ class Conditions(TypedDict, total=False):
     key: str | None
     owner: str | None
     tenant: str | None
+    schedule: str | None
     tags: Iterable[str] | None
     created_from: datetime | str | None
     created_before: datetime | str | None
@@ -38,7 +39,7 @@ def criteria(conditions: Conditions) -> JobFilter:
         if name not in _CHECKS:
             raise InvalidOption(name, f"there is no such condition; known are {_KNOWN}")
         if value is not None:
-            values["states" if name == "state" else name] = _CHECKS[name](value, name)
+            values[_STORED_AS.get(name, name)] = _CHECKS[name](value, name)
     return JobFilter(**values)
 
 
@@ -65,8 +66,10 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "key": options.key,
     "owner": options.owner,
     "tenant": options.tenant,
+    "schedule": options.schedule,
     "tags": options.tags,
     "created_from": options.instant,
     "created_before": options.instant,
 }
+_STORED_AS = {"state": "states", "schedule": "schedule_id"}
 _KNOWN = ", ".join(_CHECKS)

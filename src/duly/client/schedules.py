@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar, Unpack
 
 from duly.client.client import Client
-from duly.client.drafting import encode_by_schema
+from duly.client.drafting import encode_by_schema, unknown_task
 from duly.client.job import Job
 from duly.client.task import NamedTask, Task
 from duly.errors import UnknownTask
@@ -43,7 +43,8 @@ class Schedules:
     def add(
         self, name: str, task: AnyTask, rule: Rules, **options: Unpack[ScheduleOptions]
     ) -> ScheduleRecord:
-        """Make a schedule: a task, known here or by name, and when it is to run.
+        """Make a schedule: a task, known here or by name, and when it is to run. A task that no
+        worker has published yet is given as `app.named(name, unchecked=True)`.
 
         `rule` is cron text (in the zone `tz`), a timedelta (fixed rate), a rule, several of these,
         or a whole Recurrence. For the options see duly.registry.scheduling.ScheduleOptions.
@@ -158,7 +159,8 @@ class Schedules:
     def _added(
         self, name: str, task: AnyTask, rule: Rules, given: ScheduleOptions
     ) -> Conversation[ScheduleRecord]:
-        entry = yield from self._entry(task if isinstance(task, str) else task.name)
+        unchecked = isinstance(task, NamedTask) and task.unchecked
+        entry = yield from self._entry(task if isinstance(task, str) else task.name, unchecked)
         arguments = self._encoded(entry, given)
         definition = define_schedule(entry, arguments, rule, given)
         return (yield from self._use.add(name, definition))
@@ -177,7 +179,7 @@ class Schedules:
 
         return (yield from self._use.update(name, define))
 
-    def _entry(self, name: str) -> Conversation[CatalogueEntry]:
+    def _entry(self, name: str, unchecked: bool = False) -> Conversation[CatalogueEntry]:
         local = self._client.registry.get(options.task(name))
         if local is not None:
             return local.catalogued()
@@ -186,6 +188,8 @@ class Schedules:
             if entry.name == name:
                 assert isinstance(entry, CatalogueEntry)
                 return entry
+        if unchecked:
+            return unknown_task(name)
         known = ", ".join(entry.name for entry in entries) or "none yet"
         raise UnknownTask(
             name, f"it is not registered here and no worker has published it: {known}"

@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 import msgspec
 
 from duly.client.client import Client, Prepared
-from duly.client.drafting import draft, encode_by_schema, filled, template
+from duly.client.drafting import draft, encode_by_schema, filled, template, unknown_task
 from duly.client.job import Job
 from duly.client.options import Duration, Options, SubmissionOptions
 from duly.errors import InvalidArguments, InvalidOption, UnknownTask
@@ -134,13 +134,13 @@ class NamedTask:
     ) -> None:
         self.name = name
         self._client = client
-        self._unchecked = unchecked
+        self.unchecked = unchecked
         self._options = options or Options()
 
     def using(self, **options: Unpack[SubmissionOptions]) -> NamedTask:
         """The same task with other options; they are those of Task.using."""
         merged = self._options.merged(**options)
-        return NamedTask(self.name, self._client, self._unchecked, merged)
+        return NamedTask(self.name, self._client, self.unchecked, merged)
 
     def job(self, /, **arguments: Any) -> Prepared[Any]:
         """A checked job for `app.enqueue_many`; nothing is stored yet."""
@@ -189,8 +189,8 @@ class NamedTask:
         known = self._client.catalogue.keep(entries)
         if self.name in known:
             return known[self.name]
-        if self._unchecked:
-            return CatalogueEntry(name=self.name, schema={}, max_attempts=4)
+        if self.unchecked:
+            return unknown_task(self.name)
         names = ", ".join(known) or "none yet; a worker publishes its tasks at its start"
         raise UnknownTask(
             self.name,

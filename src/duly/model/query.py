@@ -23,6 +23,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     flow_id: UUID | None = None
     parent_id: UUID | None = None
+    schedule_id: str | None = None
     fingerprint: str | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None

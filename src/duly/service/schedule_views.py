@@ -75,9 +75,7 @@ class ScheduleViews:
         """Schedules by name, after the cursor, each with its latest tick."""
         now: datetime = yield self._store.clock(self._now)
         schedules = yield from self._schedules.page(limit, after)
-        latest: list[Tick] = []
-        for schedule in schedules:
-            latest += yield self._store.ticks(schedule.id, 1, None)
+        latest: list[Tick] = yield self._store.latest_ticks([each.id for each in schedules])
         told = yield from self._told(latest)
         by_schedule = {each.tick.schedule_id: each for each in told}
         lines = [ScheduleLine(each, by_schedule.get(each.id)) for each in schedules]

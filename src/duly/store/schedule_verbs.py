@@ -78,6 +78,10 @@ class ScheduleVerbs(Protocol):
         """What became of a schedule's ticks, latest nominal time first, below `before`."""
         ...
 
+    def latest_ticks(self, schedule_ids: Sequence[str]) -> Operation[list[Tick]]:
+        """What became of the latest nominal time of each of the schedules that have any."""
+        ...
+
     def fired_ticks(
         self, schedule_id: str, first: datetime, last: datetime
     ) -> Operation[list[datetime]]:

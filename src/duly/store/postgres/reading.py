@@ -133,7 +133,7 @@ def _conditions(criteria: JobFilter, before: UUID | None) -> tuple[str, dict[str
     require("id < %(before)s::uuid", "before", before)
     if criteria.states is not None:
         require("state = ANY(%(states)s::text[])", "states", texts(criteria.states))
-    for name in ("queue", "task", "key", "owner", "tenant"):
+    for name in ("queue", "task", "key", "owner", "tenant", "schedule_id"):
         require(f"{name} = %({name})s", name, getattr(criteria, name))
     for name in ("flow_id", "parent_id"):
         require(f"{name} = %({name})s::uuid", name, getattr(criteria, name))

@@ -151,6 +151,13 @@ WHERE schedule_id = %(id)s AND (%(nominal)s::timestamptz IS NULL
     OR nominal < %(nominal)s OR (nominal = %(nominal)s AND kind < %(kind)s::text))
 ORDER BY nominal DESC, kind DESC LIMIT %(limit)s
 """
+LATEST_TICKS = f"""
+SELECT {", ".join(f"latest.{name}" for name in TICK_COLUMNS)}
+FROM unnest(%(ids)s::text[]) AS looked_at (id) CROSS JOIN LATERAL (
+    SELECT {_TICK} FROM {{schema}}.ticks WHERE ticks.schedule_id = looked_at.id
+    ORDER BY nominal DESC, kind DESC LIMIT 1
+) latest
+"""
 FIRED = """
 SELECT DISTINCT nominal FROM {schema}.ticks
 WHERE schedule_id = %(id)s AND nominal BETWEEN %(first)s AND %(last)s
@@ -217,6 +224,9 @@ class Schedules(Control):
         return Operation(
             lambda: self._ticks(schedule_id, limit, before), writes=False, atomic=False
         )
+
+    def latest_ticks(self, schedule_ids: Sequence[str]) -> Operation[list[Tick]]:
+        return Operation(lambda: self._latest_ticks(schedule_ids), writes=False, atomic=False)
 
     def fired_ticks(
         self, schedule_id: str, first: datetime, last: datetime
@@ -339,6 +349,10 @@ class Schedules(Control):
                 "kind": None if before is None else before.kind.value,
             },
         )
+        return [tick_record(row) for row in rows]
+
+    def _latest_ticks(self, schedule_ids: Sequence[str]) -> Steps[list[Tick]]:
+        rows = yield Statement(self.text(LATEST_TICKS), {"ids": list(schedule_ids)})
         return [tick_record(row) for row in rows]
 
     def _fired(self, schedule_id: str, first: datetime, last: datetime) -> Steps[list[datetime]]:

@@ -94,7 +94,7 @@ def _conditions(criteria: JobFilter, before: UUID | None) -> tuple[str, list[Any
     if criteria.states is not None:
         names = sorted(state.value for state in criteria.states)
         require("state IN (SELECT value FROM json_each(?))", array(names))
-    for name in ("queue", "task", "key", "owner", "tenant"):
+    for name in ("queue", "task", "key", "owner", "tenant", "schedule_id"):
         require(f"{name} = ?", getattr(criteria, name))
     for name in ("flow_id", "parent_id"):
         value = getattr(criteria, name)

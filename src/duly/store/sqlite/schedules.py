@@ -84,6 +84,9 @@ TICKS = (
     f"SELECT {_TICK} FROM ticks WHERE schedule_id = ?1"
     " AND (?2 IS NULL OR (nominal, kind) < (?2, ?3)) ORDER BY nominal DESC, kind DESC LIMIT ?4"
 )
+LATEST_TICKS = (
+    f"SELECT {_TICK} FROM ticks WHERE schedule_id = ? ORDER BY nominal DESC, kind DESC LIMIT 1"
+)
 FIRED = (
     "SELECT DISTINCT nominal FROM ticks WHERE schedule_id = ? AND nominal BETWEEN ? AND ?"
     " AND kind <> 'manual' AND outcome IN ('fired', 'buffered') ORDER BY nominal"
@@ -240,6 +243,11 @@ def _ticks(schedule_id: str, limit: int, before: Tick | None) -> Steps[list[Tick
     return [tick_record(row) for row in rows]
 
 
+def _latest_ticks(schedule_ids: Sequence[str]) -> Steps[list[Tick]]:
+    rows = yield Statement(LATEST_TICKS, [(each,) for each in schedule_ids], many=True)
+    return [tick_record(row) for row in rows]
+
+
 def _fired(schedule_id: str, first: datetime, last: datetime) -> Steps[list[datetime]]:
     rows = yield Statement(FIRED, (schedule_id, micros(first), micros(last)))
     return [moment(nominal) for (nominal,) in rows]
@@ -293,6 +301,9 @@ class Schedules:
         self, schedule_id: str, limit: int, before: Tick | None = None
     ) -> Operation[list[Tick]]:
         return Operation(lambda: _ticks(schedule_id, limit, before), writes=False)
+
+    def latest_ticks(self, schedule_ids: Sequence[str]) -> Operation[list[Tick]]:
+        return Operation(lambda: _latest_ticks(schedule_ids), writes=False)
 
     def fired_ticks(
         self, schedule_id: str, first: datetime, last: datetime
