@@ -6,11 +6,14 @@ DulyError
 │   ├── InvalidPayload              JSON outside the strict profile, with the path
 │   ├── PayloadTooLarge             arguments, a result or metadata over the limit
 │   ├── InvalidOption               priority, queue, duration, run_at, tags, key, ...
-│   └── InvalidSchedule             cron expression, time zone, interval
+│   ├── InvalidSchedule             cron expression, time zone, interval
+│   └── InvalidFlow                 a cycle, a node of another flow, results that do not fit
 ├── ConfigurationError              a setting, a URL, a duplicate task name
 ├── UnknownTask                     no such task is registered or catalogued
 ├── UnknownJob                      no such job (or its retention has passed)
 ├── UnknownSchedule                 no such schedule
+├── UnknownFlow                     no such flow (or its retention has passed)
+├── FlowNotSucceeded                a flow was waited for, and it failed or was cancelled
 ├── ScheduleConflict                its name is taken, or its definition is in the code
 ├── KeyConflict                     a live job holds this key
 ├── JobNotSucceeded                 a result was asked for and there is none
@@ -85,6 +88,10 @@ class InvalidSchedule(InvalidInput):
     """A recurrence rule is wrong, or can never fire."""
 
 
+class InvalidFlow(InvalidInput):
+    """A flow cannot be run as it is: a cycle, an unknown node, results that do not fit."""
+
+
 class ConfigurationError(DulyError):
     """A setting, a URL or a registration is wrong."""
 
@@ -114,6 +121,28 @@ class UnknownSchedule(DulyError):
     def __init__(self, schedule: str) -> None:
         self.schedule = schedule
         super().__init__(f"no schedule {schedule!r}: it was removed, or never existed")
+
+
+class UnknownFlow(DulyError):
+    """No such flow, or its retention has passed."""
+
+    def __init__(self, flow_id: UUID) -> None:
+        self.flow_id = flow_id
+        super().__init__(
+            f"no flow {flow_id}: its retention has passed, its transaction was not committed, or "
+            "it never existed"
+        )
+
+
+class FlowNotSucceeded(DulyError):
+    """A flow was waited for, and it failed or was cancelled."""
+
+    def __init__(self, flow_id: UUID, name: str, state: str, reason: str | None) -> None:
+        self.flow_id = flow_id
+        self.state = state
+        self.reason = reason
+        why = f": {reason}" if reason else ""
+        super().__init__(f"flow {name!r} ({flow_id}) {state}{why}; see `duly flow show {flow_id}`")
 
 
 class ScheduleConflict(DulyError):
