@@ -168,7 +168,7 @@ class Scene:
 
     def succeed(self, job: JobRecord, result: str | None = None) -> JobRecord:
         """End the claimed job's attempt well."""
-        assert self.settle(succeed(job.id, job.token, result)) == [True]
+        assert self.settle(succeed(job.id, job.token, result, job.flow_id)) == [True]
         return self.get(job.id)
 
     def fail(self, job: JobRecord, delay: float = 0.0, message: str = "boom") -> JobRecord:

@@ -65,6 +65,7 @@ class Replay(StrEnum):
     REPLAYED = "replayed"
     NOT_DEAD = "not_dead"
     KEY_HELD = "key_held"
+    FLOW_ENDING = "flow_ending"
     UNKNOWN = "unknown"
 
 

@@ -16,7 +16,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `state` is where the job goes; a pending one is due `delay` after the store's clock. A crash
     is charged to the job when it `crashed_alone`: nobody else can have caused it. `scheduled`
-    says that a schedule may wait for the job's end.
+    says that a schedule may wait for the job's end; the success of a job of a flow names
+    `flow_id`, else it is not taken.
     """
 
     job_id: UUID
@@ -29,9 +30,12 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: Failure | None = None
     crashed_alone: bool = False
     scheduled: bool = False
+    flow_id: UUID | None = None
 
 
-def succeed(job_id: UUID, token: int, result: str | None) -> Settlement:
+def succeed(
+    job_id: UUID, token: int, result: str | None, flow_id: UUID | None = None
+) -> Settlement:
     """The job is done."""
     return Settlement(
         job_id=job_id,
@@ -39,6 +43,7 @@ def succeed(job_id: UUID, token: int, result: str | None) -> Settlement:
         outcome=Outcome.SUCCEEDED,
         state=State.SUCCEEDED,
         result=result,
+        flow_id=flow_id,
     )
 
 

@@ -45,9 +45,7 @@ def arranged(nodes: Sequence[FlowNode], edges: Iterable[Edge]) -> list[FlowNode]
     ]
 
 
-def in_order(
-    nodes: Mapping[UUID, FlowNode], children: Mapping[UUID, Sequence[Edge]]
-) -> list[UUID]:
+def in_order(nodes: Mapping[UUID, FlowNode], children: Mapping[UUID, Sequence[Edge]]) -> list[UUID]:
     """The nodes so that parents come before children; InvalidFlow when there is a cycle."""
     finished: list[UUID] = []
     done: set[UUID] = set()

@@ -17,20 +17,23 @@ from duly.model.flow import (
     NodeKind,
     NodeState,
 )
-from duly.model.identifiers import new_ids
+from duly.model.identifiers import new_id
 from duly.model.job import Draft
 
 StoredResult = tuple[UUID, NodeKind, UUID | None, str | None]
 """Of a node: its id, its kind, the map that it is an item of, its result. Items are in order."""
+
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def expanded(
     node: FlowNode, expansion: Expansion, source: str, text: str | None
 ) -> tuple[list[FlowNode], list[Draft]]:
     """The items of a map over a JSON text, and their jobs; InvalidFlow when it is no list."""
-    values = msgspec.json.decode(text or "null", type=msgspec.Raw | list[msgspec.Raw])
-    if not isinstance(values, list):
-        raise InvalidFlow(f"{source} did not return a list to map over")
+    try:
+        values = _LIST.decode(text or "null")
+    except msgspec.ValidationError:
+        raise InvalidFlow(f"{source} did not return a list to map over") from None
     if len(values) > MOST_MAPPED:
         raise InvalidFlow(
             f"{source} returned {len(values):,} items to map over, at most {MOST_MAPPED:,} can be"
@@ -38,7 +41,8 @@ def expanded(
     draft = expansion.draft
     delay = None if node.delay is None else timedelta(seconds=node.delay)
     nodes, drafts = [], []
-    for position, (job_id, value) in enumerate(zip(new_ids(len(values)), values, strict=True)):
+    for position, value in enumerate(values):
+        job_id = new_id()
         nodes.append(
             FlowNode(
                 id=job_id,
@@ -55,9 +59,7 @@ def expanded(
             )
         )
         arguments = with_values(draft.arguments, {expansion.parameter: bytes(value).decode()})
-        drafts.append(
-            msgspec.structs.replace(draft, id=job_id, arguments=arguments, delay=delay)
-        )
+        drafts.append(msgspec.structs.replace(draft, id=job_id, arguments=arguments, delay=delay))
     return nodes, drafts
 
 
@@ -65,9 +67,7 @@ def with_values(arguments: str, values: Mapping[str, str]) -> str:
     """The arguments, a JSON object, with more under their names, JSON texts too."""
     if not values:
         return arguments
-    more = ",".join(
-        f"{msgspec.json.encode(name).decode()}:{text}" for name, text in values.items()
-    )
+    more = ",".join(f"{msgspec.json.encode(name).decode()}:{text}" for name, text in values.items())
     return f"{{{more}}}" if arguments == "{}" else f"{arguments[:-1]},{more}}}"
 
 

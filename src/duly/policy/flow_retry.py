@@ -62,9 +62,7 @@ def _roots(
     nodes: Mapping[UUID, FlowNode], edges: Sequence[Edge], chosen: Collection[UUID] | None
 ) -> set[UUID]:
     failed = {
-        node.id
-        for node in nodes.values()
-        if node.state in (NodeState.FAILED, NodeState.STALLED)
+        node.id for node in nodes.values() if node.state in (NodeState.FAILED, NodeState.STALLED)
     }
     if chosen is not None:
         return failed & set(chosen)

@@ -27,4 +27,5 @@ def after_crash(job: JobRecord, cause: str) -> Settlement:
         state=State.DEAD if lost else State.PENDING,
         reason=REASON_LOST if lost else None,
         error=error,
+        flow_id=job.flow_id,
     )

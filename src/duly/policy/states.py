@@ -27,6 +27,7 @@ class Change(StrEnum):
     WAKE = "wake"
     UNBLOCK = "unblock"
     REPLAY = "replay"
+    REOPEN = "reopen"
     RESCHEDULE = "reschedule"
 
 
@@ -46,6 +47,7 @@ TRANSITIONS: dict[Change, tuple[frozenset[State], State]] = {
     Change.WAKE: (frozenset({State.WAITING}), State.PENDING),
     Change.UNBLOCK: (frozenset({State.BLOCKED}), State.PENDING),
     Change.REPLAY: (frozenset({State.DEAD}), State.PENDING),
+    Change.REOPEN: (frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED}), State.BLOCKED),
     Change.RESCHEDULE: (frozenset({State.PENDING}), State.PENDING),
 }
 

@@ -51,6 +51,7 @@ def settlement(job: JobRecord, verdict: Verdict) -> Settlement:
         error=verdict.error,
         crashed_alone=verdict.outcome is Outcome.CRASHED,
         scheduled=job.schedule_id is not None,
+        flow_id=job.flow_id,
     )
 
 

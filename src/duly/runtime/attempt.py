@@ -89,7 +89,7 @@ def run_transactional(
             verdict = run_blocking(definition, job, context, limit)
             if verdict.outcome is not Outcome.SUCCEEDED or context.noticed:
                 raise _RollBack
-            settlement = succeed(job.id, job.token, verdict.result)
+            settlement = succeed(job.id, job.token, verdict.result, job.flow_id)
             (landed,) = store.carry(connection).run(store.settle([settlement]))
             if not landed:
                 raise Superseded

@@ -58,17 +58,13 @@ class FlowTables(Protocol):
     def nodes_of(self, flow_id: UUID, unended: bool) -> Steps[list[FlowNode]]: ...
     def edges_of(self, flow_id: UUID) -> Steps[list[Edge]]: ...
     def results(self, ids: Sequence[UUID]) -> Steps[list[StoredResult]]: ...
-    def write_nodes(
-        self, nodes: Sequence[FlowNode], results: dict[UUID, str]
-    ) -> Steps[None]: ...
+    def write_nodes(self, nodes: Sequence[FlowNode], results: dict[UUID, str]) -> Steps[None]: ...
     def write_flows(self, flows: Sequence[FlowRecord]) -> Steps[None]: ...
     def drop_nodes(self, ids: Sequence[UUID]) -> Steps[None]: ...
     def release_jobs(
         self, jobs: Sequence[tuple[UUID, float | None]], now: datetime
     ) -> Steps[None]: ...
-    def cancel_jobs(
-        self, ids: Sequence[UUID], reason: str, now: datetime
-    ) -> Steps[list[UUID]]:
+    def cancel_jobs(self, ids: Sequence[UUID], reason: str, now: datetime) -> Steps[list[UUID]]:
         """Cancel what does not run, and answer which; what runs is asked to stop."""
         ...
 
@@ -224,9 +220,9 @@ def retry(
         if job_id not in back:
             board.end(job_id, NodeState.FAILED, reason=REASON_GONE)
     for node in list(board.nodes.values()):
-        if node.state is NodeState.HELD:
-            board.release(node.id)
-        elif node.item_of is not None and node.state is NodeState.BLOCKED:
+        if node.state is NodeState.HELD or (
+            node.item_of is not None and node.state is NodeState.BLOCKED
+        ):
             board.release(node.id)
         else:
             board.reconsider(node.id, _blamed(node, nodes, edges))

@@ -28,13 +28,14 @@ from duly.model.query import (
 from duly.model.report import LogLine, Progress
 from duly.model.settlement import Settlement
 from duly.model.worker import Worker
+from duly.store.flow_verbs import FlowVerbs
 from duly.store.operation import Operation, Wake
 from duly.store.schedule_verbs import ScheduleVerbs
 
 T = TypeVar("T")
 
 
-class Verbs(ScheduleVerbs, Protocol):
+class Verbs(ScheduleVerbs, FlowVerbs, Protocol):
     """What can be done to jobs, and asked about them."""
 
     def enqueue(
@@ -74,7 +75,8 @@ class Verbs(ScheduleVerbs, Protocol):
 
         Answers in order whether each landed. One with a stale token, or of a job that is not
         running, changes nothing and gets False. A job that would go back to pending although
-        its cancellation was requested is cancelled. Final states release the job's key.
+        its cancellation was requested is cancelled. Final states release the job's key, and
+        move the job's flow on.
         """
         ...
 
@@ -140,7 +142,8 @@ class Verbs(ScheduleVerbs, Protocol):
         """Make dead jobs pending and due, in a new generation with fresh attempts.
 
         Id, key, token and the rows of earlier attempts stay. `arguments` replaces theirs. A job
-        whose key another holds by now stays dead (`key_held`). Answers in order.
+        whose key another holds by now stays dead (`key_held`). A flow goes on from the job that
+        is replayed, unless it is still on its way out (`flow_ending`). Answers in order.
         """
         ...
 

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from duly.errors import KeyConflict
 from duly.model.attempt import Attempt, Failure
+from duly.model.flow import (
+    Edge,
+    FlowNode,
+    FlowRecord,
+    NodeKind,
+    NodeState,
+    NodeView,
+    Rule,
+)
 from duly.model.job import Draft, JobRecord, KeyPolicy, State
 from duly.model.schedule import ScheduleRecord, Step, Tick
 
@@ -18,6 +28,8 @@ JOB_COLUMNS = (*JobRecord.__struct_fields__[:-1], *ERROR_COLUMNS)
 ATTEMPT_COLUMNS = (*Attempt.__struct_fields__[:-1], *ERROR_COLUMNS)
 SCHEDULE_COLUMNS = (*ScheduleRecord.__struct_fields__, "pause_after_failures")
 TICK_COLUMNS = Tick.__struct_fields__
+FLOW_COLUMNS = FlowRecord.__struct_fields__
+NODE_COLUMNS = FlowNode.__struct_fields__
 
 REASON_CANCELLED = "cancelled on request"
 REASON_EXPIRED = "expired"
@@ -123,3 +135,25 @@ def refuse_if_rejecting(draft: Draft, holder: UUID) -> None:
     """Raise KeyConflict when the draft's policy asks for it."""
     if draft.key_policy is KeyPolicy.REJECT and draft.key is not None:
         raise KeyConflict(draft.task, draft.key, holder)
+
+
+def node_views(rows: Sequence[Sequence[Any]], edges: Sequence[Edge]) -> list[NodeView]:
+    """Nodes as they are shown. A row: id, name, kind, rule, state, reason, and of a map how many
+    items there are, have succeeded and have failed."""
+    names = {row[0]: row[1] for row in rows}
+    parents: dict[UUID, list[str]] = {}
+    for edge in edges:
+        parents.setdefault(edge.child, []).append(names[edge.parent])
+    return [
+        NodeView(
+            node_id,
+            name,
+            NodeKind(kind),
+            Rule(rule),
+            NodeState(state),
+            tuple(sorted(parents.get(node_id, ()))),
+            reason,
+            *items,
+        )
+        for node_id, name, kind, rule, state, reason, *items in rows
+    ]

@@ -9,9 +9,10 @@ from duly.errors import LeaseLost
 from duly.model.job import JobRecord
 from duly.model.query import Demand
 from duly.store.operation import Operation, Statement, Steps
+from duly.store.postgres.finishing import cancelled
 from duly.store.postgres.reading import LANES
 from duly.store.postgres.rows import CLOCK, NOW, columns, job_record
-from duly.store.postgres.settling import Settling, cancelled
+from duly.store.postgres.settling import Settling
 from duly.store.records import REASON_EXPIRED
 
 # First without locks: which lanes have the jobs that come first, and how many from each. Then
@@ -22,7 +23,8 @@ from duly.store.records import REASON_EXPIRED
 # statement is planned, and for its guess of some thousand the planner reads the whole table.
 #
 # What has expired by then is cancelled in the same statement: a claim that is half done would
-# leave jobs running that nobody was told of.
+# leave jobs running that nobody was told of. Those of a flow are left to `expire`: flows are locked
+# before their jobs.
 #
 # The worker's row is held FOR KEY SHARE, so that a watchdog that takes it FOR UPDATE sees every
 # claim that commits; a heartbeat, which changes no key, does not wait for it.
@@ -62,6 +64,7 @@ locked AS MATERIALIZED (
         SELECT id, expires_at FROM {{schema}}.jobs
         WHERE state = 'pending' AND jobs.queue = shares.queue AND jobs.task = shares.task
         AND jobs.priority = shares.priority AND run_at <= {NOW}
+        AND (flow_id IS NULL OR expires_at IS NULL OR expires_at > {NOW})
         ORDER BY run_at, id LIMIT shares.share FOR UPDATE SKIP LOCKED
     ) head
 ),

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from duly.model.flow import FlowChange
 from duly.model.query import Cancellation, Replay
 from duly.policy.states import CANCELLED_AT_ONCE
+from duly.store.advancing import retry
 from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.postgres.claiming import Claiming
 from duly.store.postgres.reading import TABLES
@@ -21,6 +23,10 @@ SELECT id, state FROM {schema}.jobs WHERE id = ANY(%(jobs)s::uuid[]) ORDER BY id
 KNOWN = " UNION ALL ".join(
     f"SELECT id, state FROM {{schema}}.{table} WHERE id = ANY(%(jobs)s::uuid[])" for table in TABLES
 )
+FLOWS_OF = """
+SELECT DISTINCT flow_id FROM {schema}.{table}
+WHERE id = ANY(%(jobs)s::uuid[]) AND flow_id IS NOT NULL
+"""
 REQUEST_CANCEL = f"""
 WITH {CLOCK}
 UPDATE {{schema}}.jobs SET cancel_requested_at = coalesce(cancel_requested_at, {NOW})
@@ -31,7 +37,8 @@ SELECT id, token FROM {schema}.jobs
 WHERE state = 'running' AND worker = %(worker)s::uuid AND cancel_requested_at IS NOT NULL
 """
 LOCK_DEAD = """
-SELECT id, task, key FROM {schema}.dead WHERE id = ANY(%(jobs)s::uuid[]) ORDER BY id FOR UPDATE
+SELECT id, task, key, flow_id FROM {schema}.dead
+WHERE id = ANY(%(jobs)s::uuid[]) ORDER BY id FOR UPDATE
 """
 REPLAY = f"""
 WITH {CLOCK},
@@ -112,6 +119,7 @@ class Control(Claiming):
     def _cancel(
         self, job_ids: Sequence[UUID], reason: str | None, now: datetime | None
     ) -> Steps[list[Cancellation]]:
+        yield from self._lock_flows(job_ids, "jobs")
         live = yield Statement(self.text(LOCK), {"jobs": list(job_ids)})
         waiting = [job_id for job_id, state in live if state in CANCELLED_AT_ONCE]
         running = [job_id for job_id, state in live if state not in CANCELLED_AT_ONCE]
@@ -134,8 +142,18 @@ class Control(Claiming):
     def _replay(
         self, job_ids: Sequence[UUID], arguments: str | None, now: datetime | None
     ) -> Steps[list[Replay]]:
-        dead = yield Statement(self.text(LOCK_DEAD), {"jobs": list(job_ids)})
+        yield from self._lock_flows(job_ids, "dead")
+        rows = yield Statement(self.text(LOCK_DEAD), {"jobs": list(job_ids)})
         answers: dict[UUID, Replay] = {}
+        flows: dict[UUID, list[UUID]] = {}
+        for job_id, _, _, flow_id in rows:
+            flows.setdefault(flow_id, []).append(job_id)
+        dead = [row[:3] for row in rows if row[3] is None]
+        for flow_id in sorted(flows.keys() - {None}):
+            chosen = flows[flow_id]
+            done = yield from retry(self._flow_tables, flow_id, now, chosen, arguments)
+            answer = Replay.REPLAYED if done is FlowChange.DONE else Replay.FLOW_ENDING
+            answers |= dict.fromkeys(chosen, answer)
         # Of several with one key, the first that was asked for gets it.
         asked = {job_id: turn for turn, job_id in reversed(list(enumerate(job_ids)))}
         keyed = [(task, key, asked[job_id], job_id) for job_id, task, key in dead if key]
@@ -151,6 +169,14 @@ class Control(Claiming):
             known = yield Statement(self.text(KNOWN), {"jobs": rest})
             answers |= {job_id: Replay.NOT_DEAD for job_id, _ in known}
         return [answers.get(job_id, Replay.UNKNOWN) for job_id in job_ids]
+
+    def _lock_flows(self, job_ids: Sequence[UUID], table: str) -> Steps[None]:
+        """Lock the flows of jobs, before the jobs."""
+        rows = yield Statement(
+            self.text(FLOWS_OF.replace("{table}", table)), {"jobs": list(job_ids)}
+        )
+        if rows:
+            yield from self._flow_tables.lock(sorted(row[0] for row in rows))
 
     def _hold_key(self, task: str, key: str, job_id: UUID, now: datetime | None) -> Steps[bool]:
         """Take the key for a replayed job; False when another job has it."""

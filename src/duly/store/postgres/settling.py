@@ -7,58 +7,26 @@ from datetime import datetime
 from uuid import UUID
 
 from duly.model.attempt import Outcome
+from duly.model.flow import Ended
 from duly.model.job import State
 from duly.model.query import Reaped
 from duly.model.settlement import Settlement
 from duly.policy.reaping import after_crash
 from duly.policy.states import CHARGED, FINAL, LIVE
+from duly.store.advancing import advance
 from duly.store.operation import Operation, Row, Statement, Steps, Wake
+from duly.store.postgres.finishing import ATTEMPT_LIST, FINISH, leaving
+from duly.store.postgres.flow_tables import PostgresFlowTables
 from duly.store.postgres.rows import (
     CLOCK,
     COLUMNS,
     NOW,
-    attempt_columns,
     columns,
     job_record,
     listed,
 )
-from duly.store.postgres.schedule_ends import tell_schedules
 from duly.store.postgres.submission import Submission
-from duly.store.records import ATTEMPT_COLUMNS, REASON_CANCELLED
-
-_ATTEMPT_LIST = ", ".join(ATTEMPT_COLUMNS)
-
-
-def _leaving(source: str, state: str, first_token: int = 2) -> str:
-    """What goes with jobs that leave for the archive or the dead: keys, earlier attempts, and
-    word to their schedules.
-
-    `source` is a relation with the job columns of those that leave, and `archived`, whether to
-    the archive; `state` is an expression on it. Below `first_token` there are no earlier attempts.
-    """
-    return f"""
-let_go AS (
-    DELETE FROM {{schema}}.keys USING {source} ended
-    WHERE ended.key IS NOT NULL AND ended.key_window IS NULL
-    AND (keys.task, keys.key, keys.job_id) = (ended.task, ended.key, ended.id)
-),
-kept AS (
-    UPDATE {{schema}}.keys SET held_until = {NOW} + make_interval(secs => ended.key_window)
-    FROM {source} ended
-    WHERE ended.key IS NOT NULL AND ended.key_window IS NOT NULL
-    AND (keys.task, keys.key, keys.job_id) = (ended.task, ended.key, ended.id)
-),
-earlier AS (
-    DELETE FROM {{schema}}.attempts USING {source} ended
-    WHERE ended.archived AND ended.token >= {first_token} AND attempts.job_id = ended.id
-    RETURNING {attempt_columns("attempts")}
-),
-moved AS (
-    INSERT INTO {{schema}}.archived_attempts ({_ATTEMPT_LIST})
-    SELECT {_ATTEMPT_LIST} FROM earlier
-),
-{tell_schedules(source, state)}"""
-
+from duly.store.records import REASON_CANCELLED
 
 # A running job. Put this way, because `state = 'running'` would let the planner read the index of
 # all running jobs instead of looking up a few by id.
@@ -70,7 +38,8 @@ MINE = (
     f" AND {HELD}"
 )
 
-# The fast path: what nearly every settlement is.
+# The fast path: what nearly every settlement is. A job of a flow is left alone by it: its end moves
+# the flow on, which takes a transaction and a lock on the flow.
 SUCCEED = f"""
 WITH {CLOCK},
 input AS MATERIALIZED (
@@ -79,7 +48,7 @@ input AS MATERIALIZED (
 ),
 gone AS (
     DELETE FROM {{schema}}.jobs USING input
-    WHERE {MINE}
+    WHERE {MINE} AND jobs.flow_id IS NULL
     RETURNING {columns("jobs", result="input.result AS result")}, true AS archived
 ),
 archived AS (
@@ -97,14 +66,15 @@ archived AS (
 } FROM gone
 ),
 attempt AS (
-    INSERT INTO {{schema}}.archived_attempts ({_ATTEMPT_LIST})
+    INSERT INTO {{schema}}.archived_attempts ({ATTEMPT_LIST})
     SELECT id, token, attempt, generation, worker, started_at, {NOW}, 'succeeded',
         NULL, NULL, NULL, NULL
     FROM gone WHERE started_at IS NOT NULL
 ),
-{_leaving("gone", "'succeeded'")}
+{leaving("gone", "'succeeded'")}
 SELECT id, token FROM gone
 """
+SUCCEED_IN_FLOWS = SUCCEED.replace(" AND jobs.flow_id IS NULL", "")
 # A job that is locked here may have been asked to cancel a moment ago: the locked row tells.
 SETTLE = f"""
 WITH {CLOCK},
@@ -164,19 +134,20 @@ back AS (
     FROM decided WHERE jobs.id = decided.id AND next NOT IN ({listed(FINAL)})
 ),
 attempt AS (
-    INSERT INTO {{schema}}.attempts ({_ATTEMPT_LIST})
+    INSERT INTO {{schema}}.attempts ({ATTEMPT_LIST})
     SELECT id, token, number, generation, worker, started_at, {NOW}, outcome,
         new_type, new_message, new_traceback, new_fingerprint
     FROM decided WHERE started_at IS NOT NULL AND next NOT IN ('succeeded', 'cancelled')
 ),
 archived_attempt AS (
-    INSERT INTO {{schema}}.archived_attempts ({_ATTEMPT_LIST})
+    INSERT INTO {{schema}}.archived_attempts ({ATTEMPT_LIST})
     SELECT id, token, number, generation, worker, started_at, {NOW}, outcome,
         new_type, new_message, new_traceback, new_fingerprint
     FROM ending WHERE started_at IS NOT NULL AND archived
 ),
-{_leaving("ending", "next")}
-SELECT id, token, next FROM decided
+{leaving("ending", "next")}
+SELECT id, token, next, flow_id,
+    CASE WHEN stopped THEN '{REASON_CANCELLED}' ELSE reason END FROM decided
 """.replace(
     "{finished}",
     columns(
@@ -200,25 +171,6 @@ JOIN {schema}.{table} AS past ON past.job_id = settlement.job AND past.token = s
 """
 
 
-def cancelled(reason: str) -> str:
-    """The end of jobs that are not running: of `gone`, a relation as for _leaving."""
-    values = columns("gone", state="'cancelled'", reason=reason, finished_at=NOW)
-    return f"""
-archived AS (
-    INSERT INTO {{schema}}.archive ({COLUMNS}) SELECT {values} FROM gone
-),
-{_leaving("gone", "'cancelled'", first_token=1)}"""
-
-
-FINISH = f"""
-WITH {CLOCK},
-gone AS (
-    DELETE FROM {{schema}}.jobs WHERE id = ANY(%(jobs)s::uuid[]) AND state <> 'running'
-    RETURNING {COLUMNS}, true AS archived
-),
-{cancelled("%(reason)s")}
-SELECT id FROM gone
-"""
 LOCK_WORKERS = f"""
 WITH {CLOCK}
 SELECT id FROM {{schema}}.workers
@@ -233,6 +185,10 @@ WHERE id = ANY(ARRAY(
 )) AND {HELD} AND worker = ANY(%(workers)s::uuid[])
 ORDER BY id FOR UPDATE
 """
+FLOWS_OF = """
+SELECT DISTINCT flow_id FROM {schema}.jobs
+WHERE state = 'running' AND worker = ANY(%(workers)s::uuid[]) AND flow_id IS NOT NULL
+"""
 ORPHANS = f"""
 SELECT {COLUMNS} FROM {{schema}}.jobs
 WHERE state = 'running'
@@ -244,19 +200,24 @@ ORDER BY id FOR UPDATE
 class Settling(Submission):
     """The verbs that end attempts."""
 
+    def __init__(self, schema: str) -> None:
+        super().__init__(schema)
+        self._flow_tables = PostgresFlowTables(schema)
+
     def settle(
         self, settlements: Sequence[Settlement], now: datetime | None = None
     ) -> Operation[list[bool]]:
         wakes = {Wake.WAITERS}
-        if any(each.state is State.PENDING for each in settlements):
+        in_flows = any(each.flow_id is not None for each in settlements)
+        if in_flows or any(each.state is State.PENDING for each in settlements):
             wakes.add(Wake.WORKERS)
         if any(each.scheduled for each in settlements):
             wakes.add(Wake.SCHEDULERS)
-        kinds = {each.outcome is Outcome.SUCCEEDED for each in settlements}
+        plain = all(each.outcome is Outcome.SUCCEEDED for each in settlements) and not in_flows
         return Operation(
             lambda: self._settle(settlements, now),
             again=lambda: self._settle_again(settlements, now),
-            atomic=len(kinds) > 1,
+            atomic=not plain,
             wakes=frozenset(wakes),
         )
 
@@ -290,9 +251,14 @@ class Settling(Submission):
         unique = [settlements[first[attempt]] for attempt in sorted(first)]
         succeeded = [each for each in unique if each.outcome is Outcome.SUCCEEDED]
         others = [each for each in unique if each.outcome is not Outcome.SUCCEEDED]
+        # Flows are locked before their jobs, as everybody does.
+        flows = sorted({each.flow_id for each in unique if each.flow_id is not None})
+        if flows:
+            yield from self._flow_tables.lock(flows)
+        ended: list[Ended] = []
         if succeeded:
             rows = yield Statement(
-                self.text(SUCCEED),
+                self.text(SUCCEED_IN_FLOWS if flows else SUCCEED),
                 {
                     "now": now,
                     "jobs": [each.job_id for each in succeeded],
@@ -301,11 +267,19 @@ class Settling(Submission):
                 },
             )
             for job_id, token in rows:
-                landed[first[job_id, token]] = True
+                position = first[job_id, token]
+                landed[position] = True
+                flow_id = settlements[position].flow_id
+                if flow_id is not None:
+                    result = settlements[position].result
+                    ended.append(Ended(job_id, flow_id, State.SUCCEEDED, result))
         if others:
             moved = yield from self._settle_others(others, now)
-            for job_id, token, _ in moved:
+            for job_id, token, *_ in moved:
                 landed[first[job_id, token]] = True
+            ended += _ends(moved)
+        if ended:
+            yield from advance(self._flow_tables, ended, now)
         return landed
 
     def _settle_others(
@@ -358,7 +332,15 @@ class Settling(Submission):
 
     def _finish(self, job_ids: list[UUID], reason: str, now: datetime | None) -> Steps[list[Row]]:
         """Cancel jobs that are not running."""
-        return (yield Statement(self.text(FINISH), {"now": now, "jobs": job_ids, "reason": reason}))
+        gone = yield Statement(self.text(FINISH), {"now": now, "jobs": job_ids, "reason": reason})
+        ended = [
+            Ended(job_id, flow_id, State.CANCELLED, reason=reason)
+            for job_id, flow_id in gone
+            if flow_id is not None
+        ]
+        if ended:
+            yield from advance(self._flow_tables, ended, now)
+        return gone
 
     def _reap(
         self, workers: Sequence[UUID], cause: str, expired_only: bool, now: datetime | None
@@ -371,6 +353,9 @@ class Settling(Submission):
         if not gone["workers"]:
             return []
         yield Statement(self.text(FORGET_WORKERS), gone)
+        flows = yield Statement(self.text(FLOWS_OF), gone)
+        if flows:
+            yield from self._flow_tables.lock(sorted(row[0] for row in flows))
         jobs = yield Statement(self.text(RUNNING_OF), gone)
         return (yield from self._take_back(jobs, cause, now))
 
@@ -385,9 +370,21 @@ class Settling(Submission):
         moved = yield from self._settle_others(
             [after_crash(job, cause) for job in jobs.values()], now
         )
+        ended = _ends(moved)
+        if ended:
+            yield from advance(self._flow_tables, ended, now)
         reaped = []
-        for job_id, _, state in moved:
+        for job_id, _, state, *_ in moved:
             worker = jobs[job_id].worker
             if worker is not None:
                 reaped.append(Reaped(job_id, worker, State(state)))
         return reaped
+
+
+def _ends(moved: list[Row]) -> list[Ended]:
+    """The jobs of flows among those that were settled, where they have ended."""
+    return [
+        Ended(job_id, flow_id, State(state), reason=reason)
+        for job_id, _, state, flow_id, reason in moved
+        if flow_id is not None and State(state) in FINAL
+    ]

@@ -31,9 +31,9 @@ from duly.store.postgres.connection import (
 )
 from duly.store.postgres.declarations import Declarations
 from duly.store.postgres.fleet import Fleet
+from duly.store.postgres.flows import Flows
 from duly.store.postgres.reports import Reports
 from duly.store.postgres.retention import Retention
-from duly.store.postgres.schedules import Schedules
 from duly.store.postgres.schema import (
     MIGRATIONS,
     bring_up_to_date,
@@ -80,7 +80,7 @@ class _Engine:
             return
 
 
-class PostgresStore(Schedules, Declarations, Fleet, Reports, Retention):
+class PostgresStore(Flows, Declarations, Fleet, Reports, Retention):
     """A store in one schema of a PostgreSQL database.
 
     `listen_url` leads to the server itself when `url` leads to a pooler.

@@ -201,7 +201,7 @@ class Submission(Reading):
         return answered
 
     def _insert(self, drafts: Sequence[Draft], now: datetime | None) -> Steps[dict[UUID, Enqueued]]:
-        rows = yield Statement(self.text(INSERT), {"now": now, **_arrays(drafts)})
+        rows = yield Statement(self.text(INSERT), {"now": now, **arrays_of(drafts)})
         inserted = {row[0] for row in rows}
         answers = {}
         repeated = []
@@ -291,7 +291,7 @@ class Submission(Reading):
         return Enqueued(fresh, created=False, replaced=True)
 
 
-def _arrays(drafts: Sequence[Draft]) -> dict[str, Any]:
+def arrays_of(drafts: Sequence[Draft]) -> dict[str, Any]:
     """One array a column."""
     arrays: dict[str, Any] = {
         name: [getattr(draft, name) for draft in drafts] for name in DRAFT_COLUMNS

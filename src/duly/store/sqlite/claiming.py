@@ -52,7 +52,7 @@ def claim(demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
     late = [(job_id,) for job_id in chosen if job_id not in taken]
     if late:
         expired = yield Statement(LIVE_JOB, late, many=True)
-        yield from finish([(row, "cancelled", REASON_EXPIRED) for row in expired], instant)
+        yield from finish([(row, "cancelled", REASON_EXPIRED) for row in expired], now)
     jobs = [job_record(row) for row in rows]
     jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id))
     return jobs

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from duly.model.flow import FlowChange
 from duly.model.identifiers import id_of
 from duly.model.job import State
 from duly.model.query import Cancellation, Replay
 from duly.policy.states import CANCELLED_AT_ONCE
+from duly.store.advancing import retry
 from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.records import REASON_CANCELLED, REASON_EXPIRED
+from duly.store.sqlite.flow_tables import TABLES
 from duly.store.sqlite.reading import LIVE_JOB, SELECT
 from duly.store.sqlite.rows import COLUMN, changed, clock
 from duly.store.sqlite.settling import finish
@@ -48,7 +51,7 @@ def cancel(
             known = yield Statement(EXISTS, (job_id.bytes,))
             answers[job_id] = Cancellation.FINISHED if known else Cancellation.UNKNOWN
         elif rows[0][COLUMN["state"]] in CANCELLED_AT_ONCE:
-            yield from finish([(rows[0], "cancelled", reason or REASON_CANCELLED)], instant)
+            yield from finish([(rows[0], "cancelled", reason or REASON_CANCELLED)], now)
             answers[job_id] = Cancellation.CANCELLED
         else:
             yield Statement(REQUEST_CANCEL, (instant, job_id.bytes))
@@ -66,16 +69,21 @@ def _replay(
 ) -> Steps[list[Replay]]:
     answers = {}
     for job_id in dict.fromkeys(job_ids):
-        answers[job_id] = yield from _replay_one(job_id, arguments, clock(now))
+        answers[job_id] = yield from _replay_one(job_id, arguments, now)
     return [answers[job_id] for job_id in job_ids]
 
 
-def _replay_one(job_id: UUID, arguments: str | None, instant: int) -> Steps[Replay]:
+def _replay_one(job_id: UUID, arguments: str | None, now: datetime | None) -> Steps[Replay]:
+    instant = clock(now)
     rows = yield Statement(DEAD_JOB, (job_id.bytes,))
     if not rows:
         known = yield Statement(EXISTS, (job_id.bytes,))
         return Replay.NOT_DEAD if known else Replay.UNKNOWN
     row = rows[0]
+    if row[COLUMN["flow_id"]] is not None:
+        flow_id = id_of(row[COLUMN["flow_id"]])
+        done = yield from retry(TABLES, flow_id, now, [job_id], arguments)
+        return Replay.REPLAYED if done is FlowChange.DONE else Replay.FLOW_ENDING
     if row[COLUMN["key"]] is not None:
         slot = (row[COLUMN["task"]], row[COLUMN["key"]])
         holders = yield Statement(HOLDER, (*slot, instant))
@@ -116,7 +124,7 @@ def _run_now(job_ids: Sequence[UUID], now: datetime | None) -> Steps[list[bool]]
 def _expire(limit: int, now: datetime | None) -> Steps[int]:
     instant = clock(now)
     rows = yield Statement(EXPIRED, (instant, limit))
-    yield from finish([(row, "cancelled", REASON_EXPIRED) for row in rows], instant)
+    yield from finish([(row, "cancelled", REASON_EXPIRED) for row in rows], now)
     return len(rows)
 
 

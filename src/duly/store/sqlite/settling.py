@@ -7,20 +7,23 @@ from datetime import datetime
 from uuid import UUID
 
 from duly.model.attempt import Outcome
+from duly.model.flow import Ended
+from duly.model.identifiers import id_of
 from duly.model.job import State
 from duly.model.query import Reaped
-from duly.model.schedule import LONGEST_RESULT_KEPT
 from duly.model.settlement import Settlement
 from duly.policy.reaping import after_crash
 from duly.policy.states import CHARGED, FINAL
+from duly.store.advancing import advance
 from duly.store.operation import Operation, Row, Statement, Steps, Wake
 from duly.store.records import (
     ATTEMPT_COLUMNS,
-    FAILURES_IN_A_ROW,
     JOB_COLUMNS,
     REASON_CANCELLED,
     columns_of,
 )
+from duly.store.sqlite.finishing import move, with_ends
+from duly.store.sqlite.flow_tables import TABLES
 from duly.store.sqlite.rows import COLUMN, changed, clock, duration, job_record
 
 RUNNING = (
@@ -31,12 +34,6 @@ ORPHANS = (
     f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs WHERE state = 'running'"
     " AND worker NOT IN (SELECT id FROM workers)"
 )
-DELETE = "DELETE FROM jobs WHERE id = ?"
-FINISH = {
-    table: f"INSERT INTO {table} ({', '.join(JOB_COLUMNS)})"
-    f" VALUES ({', '.join('?' * len(JOB_COLUMNS))})"
-    for table in ("archive", "dead")
-}
 GO_BACK = (
     "UPDATE jobs SET state = ?, run_at = ?, attempt = ?, crashes = ?, alone = ?, worker = NULL,"
     " started_at = NULL, error_type = ?, error_message = ?, error_traceback = ?,"
@@ -46,22 +43,6 @@ ATTEMPT = (
     f"INSERT INTO attempts ({', '.join(ATTEMPT_COLUMNS)})"
     f" VALUES ({', '.join('?' * len(ATTEMPT_COLUMNS))})"
 )
-RELEASE_KEY = "DELETE FROM keys WHERE task = ? AND key = ? AND job_id = ?"
-# The end of a job, as its schedule sees it. (?1 now, ?2 state, ?3 nominal time, ?4 result, ?5 id)
-_BETTER = "?2 = 'succeeded' AND (last_success_for IS NULL OR last_success_for <= ?3)"
-_ENOUGH = "?2 = 'dead' AND NOT paused AND failures_in_a_row + 1 >= pause_after_failures"
-TELL_SCHEDULE = (
-    "UPDATE schedules SET last_finished_at = ?1, updated_at = ?1, revision = revision + 1,"
-    " due_at = CASE WHEN awaits_end THEN ?1 ELSE due_at END,"
-    " failures_in_a_row ="
-    " CASE ?2 WHEN 'succeeded' THEN 0 ELSE failures_in_a_row + (?2 = 'dead') END,"
-    f" last_result = CASE WHEN {_BETTER} THEN ?4 ELSE last_result END,"
-    f" last_success_for = CASE WHEN {_BETTER} THEN ?3 ELSE last_success_for END,"
-    f" paused = CASE WHEN {_ENOUGH} THEN 1 ELSE paused END,"
-    f" note = CASE WHEN {_ENOUGH} THEN (failures_in_a_row + 1) || '{FAILURES_IN_A_ROW}'"
-    " ELSE note END WHERE id = ?5"
-)
-KEEP_KEY = "UPDATE keys SET held_until = ? WHERE task = ? AND key = ? AND job_id = ?"
 EXPIRED_WORKER = "SELECT id FROM workers WHERE id = ? AND lease_until <= ?"
 ANY_WORKER = "SELECT id FROM workers WHERE id = ?"
 FORGET_WORKER = "DELETE FROM workers WHERE id = ?"
@@ -96,7 +77,8 @@ def settle(settlements: Sequence[Settlement], now: datetime | None) -> Steps[lis
         yield Statement(ATTEMPT, attempts, many=True)
     if back:
         yield Statement(GO_BACK, back, many=True)
-    yield from _move(finished, instant)
+    yield from move(finished, instant)
+    yield from move_flows_on(finished, now)
     return landed
 
 
@@ -161,53 +143,29 @@ def _going_back(row: Row, each: Settlement, state: State, instant: int) -> Row:
     )
 
 
-def finish(jobs: Sequence[tuple[Row, str, str | None]], instant: int) -> Steps[None]:
-    """Move jobs that end without an attempt's outcome: (row, final state, reason) each."""
-    yield from _move(
-        [
-            changed(row, state=state, reason=reason, finished_at=instant)
-            for row, state, reason in jobs
-        ],
-        instant,
-    )
+def finish(jobs: Sequence[tuple[Row, str, str | None]], now: datetime | None) -> Steps[None]:
+    """End jobs without an attempt's outcome, (row, final state, reason) each, and move their flows
+    on."""
+    ended = with_ends(jobs, clock(now))
+    yield from move(ended, clock(now))
+    yield from move_flows_on(ended, now)
 
 
-def _move(finished: list[Row], instant: int) -> Steps[None]:
-    """Out of the live table, into the archive or to the dead; keys are let go, and schedules are
-    told."""
-    if not finished:
-        return
-    yield Statement(DELETE, [(row[0],) for row in finished], many=True)
-    for table in ("archive", "dead"):
-        rows = [
-            row for row in finished if (row[COLUMN["state"]] == State.DEAD) == (table == "dead")
-        ]
-        if rows:
-            yield Statement(FINISH[table], rows, many=True)
-    keyed = [row for row in finished if row[COLUMN["key"]] is not None]
-    for row in keyed:
-        window = row[COLUMN["key_window"]]
-        holder = (row[COLUMN["task"]], row[COLUMN["key"]], row[0])
-        if window is None:
-            yield Statement(RELEASE_KEY, holder)
-        else:
-            yield Statement(KEEP_KEY, (instant + int(window * 1e6), *holder))
-    ends = [_end(row, instant) for row in finished if row[COLUMN["schedule_id"]] is not None]
-    if ends:
-        yield Statement(TELL_SCHEDULE, ends, many=True)
-
-
-def _end(row: Row, instant: int) -> Row:
-    result = row[COLUMN["result"]]
-    if result is not None and len(result) > LONGEST_RESULT_KEPT:
-        result = None
-    return (
-        instant,
-        row[COLUMN["state"]],
-        row[COLUMN["scheduled_for"]],
-        result,
-        row[COLUMN["schedule_id"]],
-    )
+def move_flows_on(finished: Sequence[Row], now: datetime | None) -> Steps[None]:
+    """Tell flows of the jobs that have ended."""
+    ended = [
+        Ended(
+            id_of(row[0]),
+            id_of(row[COLUMN["flow_id"]]),
+            State(row[COLUMN["state"]]),
+            row[COLUMN["result"]],
+            row[COLUMN["reason"]],
+        )
+        for row in finished
+        if row[COLUMN["flow_id"]] is not None
+    ]
+    if ended:
+        yield from advance(TABLES, ended, now)
 
 
 def _reap(

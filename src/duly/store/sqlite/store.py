@@ -26,6 +26,7 @@ from duly.store.sqlite.connection import (
 from duly.store.sqlite.control import Control
 from duly.store.sqlite.declarations import Declarations
 from duly.store.sqlite.fleet import Fleet
+from duly.store.sqlite.flows import Flows
 from duly.store.sqlite.forking import register
 from duly.store.sqlite.readers import Readers
 from duly.store.sqlite.reading import Reading
@@ -125,6 +126,7 @@ class SqliteStore(
     Retention,
     Schedules,
     Declarations,
+    Flows,
 ):
     """A store in one SQLite file, or in memory when the path is empty."""
 

@@ -1,0 +1,61 @@
+"""What finishes a job on PostgreSQL: statements, and what goes with jobs that leave."""
+
+from __future__ import annotations
+
+from duly.store.postgres.rows import CLOCK, COLUMNS, NOW, attempt_columns, columns
+from duly.store.postgres.schedule_ends import tell_schedules
+from duly.store.records import ATTEMPT_COLUMNS
+
+ATTEMPT_LIST = ", ".join(ATTEMPT_COLUMNS)
+
+
+def leaving(source: str, state: str, first_token: int = 2) -> str:
+    """What goes with jobs that leave for the archive or the dead: keys, earlier attempts, and
+    word to their schedules.
+
+    `source` is a relation with the job columns of those that leave, and `archived`, whether to
+    the archive; `state` is an expression on it. Below `first_token` there are no earlier attempts.
+    """
+    return f"""
+let_go AS (
+    DELETE FROM {{schema}}.keys USING {source} ended
+    WHERE ended.key IS NOT NULL AND ended.key_window IS NULL
+    AND (keys.task, keys.key, keys.job_id) = (ended.task, ended.key, ended.id)
+),
+kept AS (
+    UPDATE {{schema}}.keys SET held_until = {NOW} + make_interval(secs => ended.key_window)
+    FROM {source} ended
+    WHERE ended.key IS NOT NULL AND ended.key_window IS NOT NULL
+    AND (keys.task, keys.key, keys.job_id) = (ended.task, ended.key, ended.id)
+),
+earlier AS (
+    DELETE FROM {{schema}}.attempts USING {source} ended
+    WHERE ended.archived AND ended.token >= {first_token} AND attempts.job_id = ended.id
+    RETURNING {attempt_columns("attempts")}
+),
+moved AS (
+    INSERT INTO {{schema}}.archived_attempts ({ATTEMPT_LIST})
+    SELECT {ATTEMPT_LIST} FROM earlier
+),
+{tell_schedules(source, state)}"""
+
+
+def cancelled(reason: str) -> str:
+    """The end of jobs that are not running: of `gone`, a relation as for leaving."""
+    values = columns("gone", state="'cancelled'", reason=reason, finished_at=NOW)
+    return f"""
+archived AS (
+    INSERT INTO {{schema}}.archive ({COLUMNS}) SELECT {values} FROM gone
+),
+{leaving("gone", "'cancelled'", first_token=1)}"""
+
+
+FINISH = f"""
+WITH {CLOCK},
+gone AS (
+    DELETE FROM {{schema}}.jobs WHERE id = ANY(%(jobs)s::uuid[]) AND state <> 'running'
+    RETURNING {COLUMNS}, true AS archived
+),
+{cancelled("%(reason)s")}
+SELECT id, flow_id FROM gone
+"""
