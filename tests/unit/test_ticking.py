@@ -37,7 +37,7 @@ from duly.policy.schedule_changes import (
     unchanged,
     with_jobs,
 )
-from duly.policy.ticking import GRACE, LONGEST_REST, decide, unfinished
+from duly.policy.ticking import GRACE, LONGEST_REST, decide, rest_of, unfinished
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -325,7 +325,7 @@ def _check_due(world: World, fires: list[datetime], due: dict[datetime, datetime
     to_come = [fire for fire in fires if fire > schedule.accounted_until]
     if to_come:
         assert schedule.next_at == to_come[0]
-        assert schedule.due_at == min(due[to_come[0]], world.now + LONGEST_REST)
+        assert schedule.due_at == min(due[to_come[0]], world.now + rest_of("s"))
     assert schedule.due_at is None or schedule.due_at > world.now
     assert schedule.awaits_end == bool(world.look().buffered)
 
@@ -544,11 +544,11 @@ def test_a_schedule_ends_with_its_last_time() -> None:
 def test_far_away_times_are_looked_at_daily() -> None:
     world = World(definition(Recurrence((Cron("0 0 1 1 *"),))))
     assert world.schedule.next_at == datetime(2031, 1, 1, tzinfo=UTC)
-    assert world.schedule.due_at == START + LONGEST_REST
-    world.now += LONGEST_REST
+    assert world.schedule.due_at == START + rest_of("s")
+    world.now += rest_of("s")
     world.run()
     assert world.rows == {}
-    assert world.schedule.due_at == START + 2 * LONGEST_REST
+    assert world.schedule.due_at == START + 2 * rest_of("s")
 
 
 def test_a_time_that_a_new_tz_database_moves_is_not_lost() -> None:
@@ -592,3 +592,15 @@ def test_a_step_that_changes_nothing() -> None:
     before = world.schedule
     world.write(unchanged(world.look()))
     assert world.schedule == msgspec.structs.replace(before, revision=before.revision + 1)
+
+
+def test_looks_at_rest_are_spread_over_the_day() -> None:
+    yearly = definition(Recurrence((Cron("0 0 1 1 *"),)))
+    looks: Counter[int] = Counter()
+    for number in range(20_000):
+        schedule = begun(f"customer:{number}", yearly, START + SECOND)
+        assert schedule.due_at is not None
+        rest = schedule.due_at - START
+        assert LONGEST_REST / 2 <= rest <= LONGEST_REST + SECOND
+        looks[rest // (60 * SECOND)] += 1
+    assert max(looks.values()) < 100, "20,000 looks in the 720 minutes of half a day"

@@ -57,7 +57,7 @@ class Schedules:
         (added,) = yield self._store.add_schedules([schedule])
         if not added:
             raise ScheduleConflict(
-                schedule_id, "there is one of this name: change that, or choose another name"
+                schedule_id, "there is one of this name: choose another, or remove that one first"
             )
         return schedule
 
