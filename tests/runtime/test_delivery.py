@@ -17,7 +17,7 @@ from duly.model.job import Draft
 from duly.model.query import Demand
 from duly.runtime.machine import describe
 from tests.runtime.conftest import MakeFleet
-from tests.support.fleet import Fleet, repeated, send
+from tests.support.fleet import Fleet, repeated, send, until
 
 TASKS = """
 @app.task(delivery="at_most_once", retries=3, backoff=0.05)
@@ -215,6 +215,92 @@ def test_a_connection_that_is_cut_around_the_commit(postgres_url: str) -> None:
     with app.transaction() as connection:
         rows = connection.execute("SELECT number FROM payments ORDER BY number").fetchall()
     assert [row[0] for row in rows] == list(range(200))
+    app.close()
+
+
+CUT_AT_COMMIT = """
+CREATE TABLE payments (number bigint);
+CREATE SEQUENCE commits;
+CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF nextval('commits') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER cut AFTER INSERT ON payments DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION cut();
+"""
+
+
+def test_a_connection_that_breaks_at_the_commit_is_not_the_tasks_fault(postgres_url: str) -> None:
+    app = App(postgres_url, lease=5)
+    app.migrate()
+    with app.transaction() as connection:
+        connection.execute(CUT_AT_COMMIT)
+
+    @app.task(transactional=True, retries=0)
+    def pay() -> str:
+        duly.current().connection.execute("INSERT INTO payments VALUES (1)")
+        return "paid"
+
+    job = pay.enqueue()
+    with app.running(workers=1):
+        assert job.result(timeout=60) == "paid"
+    assert [each.outcome.value for each in job.attempts()] == ["released", "succeeded"]
+    with app.transaction() as connection:
+        assert connection.execute("SELECT number FROM payments").fetchall() == [(1,)]
+    app.close()
+
+
+def test_the_servers_limit_for_idle_transactions_is_not_that_of_tasks(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET"
+            " idle_in_transaction_session_timeout = 300', current_database()); END $$"
+        )
+    app = App(postgres_url)
+    app.migrate()
+
+    @app.task(transactional=True, retries=0)
+    def thinks() -> str:
+        time.sleep(1.5)
+        connection = duly.current().connection
+        (limit,) = connection.execute("SHOW idle_in_transaction_session_timeout").fetchone()
+        return str(limit)
+
+    jobs = [thinks.enqueue(), thinks.using(timeout=60).enqueue()]
+    with app.running():
+        assert [job.result(timeout=60) for job in jobs] == ["1h", "2min"]
+    app.close()
+
+
+def test_transactions_that_last_do_not_hold_up_other_jobs(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections are kept back for the worker itself; who gets none is not charged."""
+    monkeypatch.setattr("duly.store.postgres.store.CONNECT_TIMEOUT", 0.5)
+    app = App(postgres_url, pool_size=4)
+    app.migrate()
+    held, go = threading.Semaphore(0), threading.Event()
+
+    @app.task(transactional=True, retries=0)
+    def holds() -> str:
+        held.release()
+        go.wait(60)
+        return "held"
+
+    @app.task
+    def quick() -> str:
+        return "quick"
+
+    jobs = [holds.enqueue() for _ in range(4)]
+    with app.running(workers=6):
+        for _ in range(2):
+            assert held.acquire(timeout=30)
+        assert quick.enqueue().result(timeout=30) == "quick"
+        until(lambda: any(job.attempts() for job in jobs))
+        go.set()
+        assert {job.result(timeout=60) for job in jobs} == {"held"}
+    outcomes = {each.outcome.value for job in jobs for each in job.attempts()}
+    assert outcomes == {"released", "succeeded"}
     app.close()
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from duly.errors import SchemaAhead, SchemaBehind
 from duly.model.job import State
+from duly.model.report import LogLine, Progress
 from duly.store.migrate import Migration, SchemaVersion, outstanding, require_current
 from duly.store.postgres import schema as postgres_schema
 from duly.store.postgres.schema import drop_partitions, prepare_partitions
@@ -316,3 +317,31 @@ def test_old_partitions_are_dropped_and_nothing_else(
     assert scene.get(new.id) == new
     assert scene.get(late.id) == late
     assert scene.get(dead.id).error == failure()
+
+
+def test_a_partition_in_use_is_dropped_another_time(
+    migrated: tuple[Scene, psycopg.Connection[tuple[object, ...]]], postgres_url: str
+) -> None:
+    """Outcomes, which go to the archive, do not wait for a reader of an old day."""
+    _, connection = migrated
+    prepare_partitions(connection, "duly", date(2030, 1, 1) - timedelta(days=7))
+    with psycopg.connect(postgres_url) as reader:
+        reader.execute("SELECT count(*) FROM duly.archive_20300101")
+        assert "archive_20300101" not in drop_partitions(connection, "duly", date(2030, 1, 2))
+    assert "archive_20300101" in drop_partitions(connection, "duly", date(2030, 1, 2))
+
+
+def test_what_jobs_said_goes_when_their_day_is_dropped(
+    migrated: tuple[Scene, psycopg.Connection[tuple[object, ...]]],
+) -> None:
+    scene, connection = migrated
+    store = scene.store
+    prepare_partitions(connection, "duly", date(2030, 1, 1) - timedelta(days=7))
+    old, dead, live = scene.finished(), scene.dead(), scene.submit()
+    for job in (old, dead, live):
+        line = LogLine(job.id, 1, scene.now, "INFO", "shop", "here")
+        store.run(store.report([Progress(job.id, 1, 0.5, "", scene.now)], [line] * 3))
+    store.tend(datetime(2030, 1, 2, tzinfo=UTC))
+    assert [len(store.run(store.log_lines(job.id))) for job in (old, dead, live)] == [0, 3, 3]
+    assert store.run(store.progress(old.id)) is None
+    assert store.run(store.progress(dead.id)) is not None

@@ -8,10 +8,11 @@ import os
 import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Any
 
 from duly.control import Cancel, Retry, Snooze, TimeLimitExceeded
-from duly.errors import InvalidArguments, PayloadTooLarge
+from duly.errors import InvalidArguments, PayloadTooLarge, StoreFull, StoreUnavailable
 from duly.model.attempt import Outcome
 from duly.model.job import JobRecord
 from duly.model.settlement import succeed
@@ -20,8 +21,12 @@ from duly.policy.verdict import Verdict
 from duly.registry.task import TaskDefinition
 from duly.runtime.context import JobContext, running
 from duly.runtime.failure import failure_of
+from duly.runtime.logs import about
 from duly.runtime.text import storable
 from duly.store.protocol import Store
+
+SILENCE_WITHOUT_LIMIT = timedelta(hours=1)
+SILENCE_AFTER_LIMIT = timedelta(minutes=1)
 
 _chance = random.Random()
 
@@ -81,21 +86,46 @@ def run_transactional(
 
     None means that this has happened and that nothing is left to settle. What a task returns
     that was told to stop is rolled back. The fence comes last, so that the job's row is locked
-    for a moment only.
+    for a moment only. Where the store is to blame, because there was no connection or it broke
+    off at the commit, the job is given back without a charge: if the commit landed after all,
+    the token of that is stale.
     """
+    code_started = code_ended = False
     try:
         with transaction() as connection:
+            store.carry(connection).run(store.allow_silence(_longest_silence(job)))
             context.connection = connection
+            code_started = True
             verdict = run_blocking(definition, job, context, limit)
             if verdict.outcome is not Outcome.SUCCEEDED or context.noticed:
                 raise _RollBack
+            code_ended = True
             settlement = succeed(job.id, job.token, verdict.result, job.flow_id)
             (landed,) = store.carry(connection).run(store.settle([settlement]))
             if not landed:
                 raise Superseded
     except _RollBack:
         return verdict
+    except (StoreUnavailable, StoreFull) as error:
+        if code_started and not code_ended:
+            raise
+        logger.warning(
+            "the transaction of job %s could not be %s, it is given back: %s",
+            job.id,
+            "committed" if code_ended else "begun",
+            error,
+            extra=about(job.id, job.task, job.attempt),
+        )
+        return Verdict(Outcome.RELEASED)
     return None
+
+
+def _longest_silence(job: JobRecord) -> timedelta:
+    """For how long the task may leave its transaction alone, before the server ends it: a
+    process that is stopped must not hold its locks for ever."""
+    if job.timeout is None:
+        return SILENCE_WITHOUT_LIMIT
+    return timedelta(seconds=job.timeout) + SILENCE_AFTER_LIMIT
 
 
 class _RollBack(Exception):

@@ -64,6 +64,11 @@ class Verbs(ScheduleVerbs, FlowVerbs, Protocol):
         """
         ...
 
+    def allow_silence(self, longest: timedelta) -> Operation[None]:
+        """In a caller's transaction: let it be without a statement for so long, whatever the
+        server's own setting; after that the server may end it."""
+        ...
+
     def begin(self, job_id: UUID, token: int, now: datetime | None = None) -> Operation[bool]:
         """Record that a claimed at-most-once job starts. False: the token is stale."""
         ...

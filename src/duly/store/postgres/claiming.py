@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from duly.errors import LeaseLost
@@ -14,6 +14,8 @@ from duly.store.postgres.reading import LANES
 from duly.store.postgres.rows import CLOCK, NOW, columns, job_record
 from duly.store.postgres.settling import Settling
 from duly.store.records import REASON_EXPIRED
+
+SILENCE = "SELECT set_config('idle_in_transaction_session_timeout', %(limit)s, true)"
 
 # First without locks: which lanes have the jobs that come first, and how many from each. Then
 # each lane gives that many, past those that another claimer has locked. Locking the first rows
@@ -100,8 +102,14 @@ class Claiming(Settling):
     def claim(self, demand: Demand, now: datetime | None = None) -> Operation[list[JobRecord]]:
         return Operation(lambda: self._claim(demand, now), atomic=False)
 
+    def allow_silence(self, longest: timedelta) -> Operation[None]:
+        return Operation(lambda: self._allow_silence(longest), atomic=False)
+
     def begin(self, job_id: UUID, token: int, now: datetime | None = None) -> Operation[bool]:
         return Operation(lambda: self._begin(job_id, token, now), atomic=False)
+
+    def _allow_silence(self, longest: timedelta) -> Steps[None]:
+        yield Statement(SILENCE, {"limit": str(int(longest.total_seconds() * 1000))})
 
     def _claim(self, demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
         rows = yield Statement(

@@ -43,6 +43,8 @@ class Reports(InSchema):
         return Operation(lambda: self._log_lines(job_id), writes=False, atomic=False)
 
     def _report(self, progress: Sequence[Progress], lines: Sequence[LogLine]) -> Steps[None]:
+        # Of several about one job the last counts; no statement may touch a row twice.
+        progress = list({each.job_id: each for each in sorted(progress, key=_order)}.values())
         if progress:
             yield Statement(
                 self.text(PROGRESS),
@@ -80,3 +82,8 @@ class Reports(InSchema):
             LogLine(job_id, token, utc(at), level, logger, message)
             for token, at, level, logger, message in rows
         ]
+
+
+def _order(entry: Progress) -> int:
+    """A later claim's word is the later one."""
+    return entry.token

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+from psycopg import errors
 
 from duly.errors import StoreError
 from duly.model.identifiers import new_id
@@ -29,6 +30,23 @@ CREATE TABLE IF NOT EXISTS {schema}.migrations (
 """
 _VERSION = (
     "SELECT coalesce(max(number), 0), coalesce(max(oldest_release), 0) FROM {schema}.migrations"
+)
+
+PATIENCE_TO_DROP = "1s"
+FORGET_BATCH = 5_000
+_GONE = " AND ".join(
+    f"NOT EXISTS (SELECT FROM {{schema}}.{place} WHERE {place}.id = said.job_id)"
+    for place in ("jobs", "dead", "archive")
+)
+FORGET_LINES = (
+    "DELETE FROM {schema}.log_lines WHERE ctid = ANY (ARRAY(SELECT ctid FROM"
+    " {schema}.log_lines said WHERE at < %(before)s AND "
+    f"{_GONE} LIMIT %(limit)s))"
+)
+FORGET_PROGRESS = (
+    "DELETE FROM {schema}.progress WHERE job_id IN (SELECT job_id FROM"
+    " {schema}.progress said WHERE at < %(before)s AND "
+    f"{_GONE} LIMIT %(limit)s)"
 )
 
 
@@ -121,10 +139,30 @@ def drop_partitions(connection: psycopg.Connection[Any], schema: str, before: da
             if (
                 day.isdigit()
                 and datetime.strptime(day, "%Y%m%d").replace(tzinfo=UTC).date() < before
-            ):
-                connection.execute(in_schema(f'DROP TABLE {{schema}}."{name}"', schema))
+            ) and _drop(connection, schema, name):
                 dropped.append(name)
     return dropped
+
+
+def _drop(connection: psycopg.Connection[Any], schema: str, name: str) -> bool:
+    """Drop a partition, unless somebody uses it: outcomes would wait behind us for that."""
+    try:
+        with connection.transaction():
+            connection.execute(f"SET LOCAL lock_timeout = '{PATIENCE_TO_DROP}'".encode())
+            connection.execute(in_schema(f'DROP TABLE {{schema}}."{name}"', schema))
+    except errors.LockNotAvailable:
+        return False
+    return True
+
+
+def forget_reports(connection: psycopg.Connection[Any], schema: str, before: datetime) -> None:
+    """Delete, in small batches, what jobs said before that moment and that are gone since: whole
+    days of them are dropped without a look at each."""
+    for text in (FORGET_LINES, FORGET_PROGRESS):
+        while connection.execute(
+            in_schema(text, schema), {"before": before, "limit": FORGET_BATCH}
+        ).rowcount:
+            continue
 
 
 def in_schema(text: str, schema: str) -> Any:

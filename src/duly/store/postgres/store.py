@@ -21,6 +21,7 @@ from duly.store.migrate import SchemaVersion, require_current
 from duly.store.operation import Operation, Steps, Wake, drive
 from duly.store.postgres import carriers
 from duly.store.postgres.connection import (
+    CONNECT_TIMEOUT,
     TRANSIENT,
     errors_explained,
     execute,
@@ -38,6 +39,7 @@ from duly.store.postgres.schema import (
     MIGRATIONS,
     bring_up_to_date,
     drop_partitions,
+    forget_reports,
     installation_of,
     prepare_partitions,
     version_of,
@@ -47,6 +49,7 @@ from duly.store.postgres.watch import Listener, Notifier, channel
 T = TypeVar("T")
 
 POOL_SIZE = 10
+KEPT_FOR_VERBS = 2
 TRIES = 5
 # A hint need not be on the disk: its commit does not wait for the log.
 NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, '')"
@@ -64,11 +67,31 @@ class _Engine:
         self.threads = ThreadPoolExecutor(size, "duly-postgres")
         self.notifier = Notifier(self._send)
         self.installation: UUID | None = None
+        self._for_transactions = threading.BoundedSemaphore(max(1, size - KEPT_FOR_VERBS))
 
     def close(self) -> None:
         self.threads.shutdown()
         self.notifier.close()
         self.pool.close()
+
+    @contextmanager
+    def lent(self, where: str) -> Iterator[psycopg.Connection[Any]]:
+        """A connection for a transaction of the caller's. Some are kept back, so that claims and
+        outcomes do not wait for code that holds its transaction for long."""
+        if not self._for_transactions.acquire(timeout=CONNECT_TIMEOUT):
+            raise StoreUnavailable(
+                f"every connection to {where} that this process has for transactions was in use "
+                f"for {CONNECT_TIMEOUT:g} s: raise pool_size, or hold them for a shorter time"
+            )
+        try:
+            with errors_explained(where):
+                connection = self.pool.getconn()
+            try:
+                yield connection
+            finally:
+                self.pool.putconn(connection)
+        finally:
+            self._for_transactions.release()
 
     def _send(self, wakes: frozenset[Wake]) -> None:
         try:
@@ -145,16 +168,23 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention):
     def transaction(self) -> Iterator[psycopg.Connection[Any]]:
         """See Store.transaction."""
         engine = self._open()
-        with errors_explained(self._where):
-            connection = engine.pool.getconn()
-        self._handed_out.add(connection)
-        try:
-            with connection.transaction():
-                restore_planner(connection)
-                yield connection
-        finally:
-            self._handed_out.discard(connection)
-            engine.pool.putconn(connection)
+        with engine.lent(self._where) as connection:
+            self._handed_out.add(connection)
+            committing = False
+            try:
+                with connection.transaction():
+                    restore_planner(connection)
+                    yield connection
+                    committing = True
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                if not committing:
+                    raise
+                raise StoreUnavailable(
+                    f"the connection to {self._where} broke off while it committed: {error}",
+                    unknown=True,
+                ) from error
+            finally:
+                self._handed_out.discard(connection)
         engine.notifier.notify(frozenset({Wake.WORKERS}))
 
     def carry(self, connection: object) -> carriers.Carrier:
@@ -185,6 +215,7 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention):
         with self._connected() as connection:
             made = prepare_partitions(connection, self.schema, datetime.now(UTC).date())
             dropped = drop_partitions(connection, self.schema, oldest.date())
+            forget_reports(connection, self.schema, oldest)
             return [f"{name} made" for name in made] + [f"{name} dropped" for name in dropped]
 
     def version(self) -> SchemaVersion:

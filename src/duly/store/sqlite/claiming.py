@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from uuid import UUID
 
@@ -95,11 +95,19 @@ def _begin(job_id: UUID, token: int, now: datetime | None) -> Steps[bool]:
     return bool(rows)
 
 
+def _nothing() -> Steps[None]:
+    yield from ()
+
+
 class Claiming:
     """The verbs that start attempts."""
 
     def claim(self, demand: Demand, now: datetime | None = None) -> Operation[list[JobRecord]]:
         return Operation(lambda: claim(demand, now))
+
+    def allow_silence(self, longest: timedelta) -> Operation[None]:
+        # Here every transaction has one and the same limit; see TRANSACTION_LIMIT.
+        return Operation(_nothing)
 
     def begin(self, job_id: UUID, token: int, now: datetime | None = None) -> Operation[bool]:
         return Operation(lambda: _begin(job_id, token, now))
