@@ -463,3 +463,13 @@ def test_waiters_are_told_when_the_store_cannot_be_used(postgres_url: str) -> No
     finally:
         app.close()
         unmigrated.close()
+
+
+def test_a_job_explains_itself(app: App) -> None:
+    @app.task
+    def explained() -> None: ...
+
+    job = explained.enqueue()
+    assert job.explain().cause == "no_worker"
+    job.cancel("not wanted")
+    assert "not wanted" in asyncio.run(job.aexplain()).sentence

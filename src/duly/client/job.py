@@ -17,6 +17,8 @@ from duly.model.job import JobRecord, State, Status
 from duly.model.query import Cancellation
 from duly.policy.duration import parse as parse_duration
 from duly.policy.states import FINAL
+from duly.service.explain import Explanation
+from duly.service.jobs import Jobs
 
 if TYPE_CHECKING:
     from duly.client.client import Client
@@ -121,6 +123,14 @@ class Job(Generic[R_co]):
     async def acancel(self, reason: str | None = None) -> Cancellation:
         """Cancel the job: at once if it has not started, by request if it runs."""
         return (await self._client.acancel([self.id], reason))[0]
+
+    def explain(self) -> Explanation:
+        """What it is waiting for, or what became of it, in a sentence."""
+        return Jobs(self._client.store).explain(self.id)
+
+    async def aexplain(self) -> Explanation:
+        """What it is waiting for, or what became of it, in a sentence."""
+        return await asyncio.to_thread(self.explain)
 
     def attempts(self) -> list[Attempt]:
         """Its finished attempts, in the order they were made."""

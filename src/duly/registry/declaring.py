@@ -18,6 +18,10 @@ Exceptions = type[BaseException] | tuple[type[BaseException], ...]
 Hook = Callable[[Any], Any]
 
 
+LEAST_MEMORY = 64_000_000
+"""Below this the interpreter itself does not live."""
+
+
 class TaskOptions(TypedDict, total=False):
     """What `@app.task` takes.
 
@@ -93,14 +97,34 @@ def define(function: Callable[..., Any], **given: Unpack[TaskOptions]) -> TaskDe
     execution = Execution(
         isolate=given.get("isolate", False) or given.get("cpu", False),
         soft_timeout=None if soft_timeout is None else options.timeout(soft_timeout),
-        memory_limit=given.get("memory_limit"),
+        memory_limit=_memory_limit(given),
     )
     if execution.isolate and defaults.delivery is Delivery.TRANSACTIONAL:
         raise InvalidOption(
             "isolate", "a transactional task uses the worker's connection: it cannot be isolated"
         )
+    for hook in ("on_success", "on_failure", "on_dead"):
+        if given.get(hook) is not None and not callable(given.get(hook)):
+            raise InvalidOption(hook, f"must be a function of the job; got {given.get(hook)!r}")
     hooks = Hooks(given.get("on_success"), given.get("on_failure"), given.get("on_dead"))
     return TaskDefinition(name, function, defaults, retry, execution, hooks)
+
+
+def _memory_limit(given: TaskOptions) -> int | None:
+    value: Any = given.get("memory_limit")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < LEAST_MEMORY:
+        raise InvalidOption(
+            "memory_limit",
+            f"must be a number of bytes, at least {LEAST_MEMORY:_}, such as 1_000_000_000; got "
+            f"{value!r}",
+        )
+    if not given.get("isolate", False) and not given.get("cpu", False):
+        raise InvalidOption(
+            "memory_limit", "holds for a process of the task's own: add isolate=True or cpu=True"
+        )
+    return value
 
 
 def _delivery(given: TaskOptions) -> Delivery:
