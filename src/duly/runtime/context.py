@@ -15,6 +15,8 @@ from duly.model.schedule import LastSuccess, last_success_in
 
 Report = Callable[[JobRecord, float, str], None]
 
+_making = threading.Lock()
+
 
 class JobContext:
     """The running job. One object an attempt; safe to use from any thread of it."""
@@ -27,7 +29,7 @@ class JobContext:
         """Whether the task was told to stop: what it returns after that is not its result."""
         self._report = report
         self._cancelled = False
-        self._waking = threading.Condition()
+        self._waking: threading.Condition | None = None
 
     @property
     def id(self) -> UUID:
@@ -65,14 +67,18 @@ class JobContext:
 
     def wait_cancelled(self, timeout: float) -> bool:
         """Sleep for up to `timeout` seconds; true at once when the job is cancelled."""
+        with _making:
+            if self._waking is None:
+                self._waking = threading.Condition()
         with self._waking:
             return self._told(self._waking.wait_for(lambda: self._cancelled, timeout))
 
     def cancel(self) -> None:
         """Tell the task that it should stop."""
-        with self._waking:
-            self._cancelled = True
-            self._waking.notify_all()
+        self._cancelled = True
+        if self._waking is not None:
+            with self._waking:
+                self._waking.notify_all()
 
     def progress(self, fraction: float, message: str = "") -> None:
         """Say how far the job is, from 0 to 1; it can be read while the job runs."""

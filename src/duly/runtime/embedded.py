@@ -92,7 +92,7 @@ class EmbeddedWorker:
         worker, loop = self._worker, self._loop
         if worker is None or loop is None:
             return True
-        waiting = asyncio.run_coroutine_threadsafe(_wait(worker.idle), loop)
+        waiting = asyncio.run_coroutine_threadsafe(worker.until_idle(), loop)
         try:
             waiting.result(timeout)
         except TimeoutError:
@@ -276,10 +276,6 @@ class _Guardian:
                 await asyncio.to_thread(self._process.wait)
             reader = await self._hire()
         self._worker.lose_lease()
-
-
-async def _wait(event: asyncio.Event) -> None:
-    await event.wait()
 
 
 async def _end_tasks() -> None:

@@ -18,6 +18,7 @@ from duly.runtime.attempt import (
     run_transactional,
 )
 from duly.runtime.context import running
+from duly.runtime.coroutines import Coroutines
 from duly.runtime.isolation import Isolation
 from duly.runtime.logs import about
 from duly.runtime.settings import WorkerSettings
@@ -49,6 +50,7 @@ class Executor:
         self._done = done
         self._loop = asyncio.get_running_loop()
         self._crew = Crew(settings.concurrency)
+        self._coroutines = Coroutines(self._run_on_loop)
         self._done_in_threads: deque[tuple[Slot, Verdict | None]] = deque()
         self._collecting = False
 
@@ -69,7 +71,7 @@ class Executor:
         elif job.delivery is Delivery.TRANSACTIONAL:
             self._send_to_thread(slot, lambda: self._in_transaction(slot))
         elif definition.is_async:
-            slot.task = self._loop.create_task(self._run_on_loop(slot))
+            self._coroutines.launch(slot)
         else:
             limit = self._payload_limit
             self._send_to_thread(slot, lambda: run_blocking(definition, job, slot.context, limit))
@@ -86,6 +88,8 @@ class Executor:
     async def _run_on_loop(self, slot: Slot) -> None:
         verdict: Verdict | None
         try:
+            if slot.told_to_stop:
+                raise asyncio.CancelledError("told to stop before it began")
             verdict = slot.judged(
                 await run_async(slot.definition, slot.job, slot.context, self._payload_limit)
             )

@@ -62,7 +62,8 @@ class LogCapture(logging.Handler):
 
     def forget(self, job: JobRecord) -> None:
         """The attempt is over."""
-        self._lines.pop((job.id, job.token), None)
+        if self._lines:
+            self._lines.pop((job.id, job.token), None)
 
 
 class Reporter:

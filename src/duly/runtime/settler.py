@@ -25,7 +25,10 @@ class Settler:
     """Takes settlements and writes them, in batches, for as long as the lease holds."""
 
     def __init__(
-        self, store: Store, lease: LeaseClock, written: Callable[[Settlement, bool], None]
+        self,
+        store: Store,
+        lease: LeaseClock,
+        written: Callable[[list[Settlement], list[bool]], None],
     ) -> None:
         self._store = store
         self._lease = lease
@@ -91,16 +94,9 @@ class Settler:
                 return
             break
         del self._pending[: len(batch)]
-        for settlement, accepted in zip(batch, landed, strict=True):
-            if not accepted:
-                logger.warning(
-                    "refused: the outcome %s of job %s under token %d is stale; another attempt "
-                    "has taken its place",
-                    settlement.outcome.value,
-                    settlement.job_id,
-                    settlement.token,
-                )
-            self._written(settlement, accepted)
+        if not all(landed):
+            _report_refused(batch, landed)
+        self._written(batch, landed)
 
     async def _write_apart(self, batch: list[Settlement], error: Exception) -> None:
         """The store refuses a batch: an outcome that is to blame must not hold up the others.
@@ -119,3 +115,15 @@ class Settler:
         failure = Failure(type(error).__name__, storable(str(error)))
         self._pending[0] = bury(refused.job_id, refused.token, REASON_REFUSED, failure)
         await self._write(self._pending[:1])
+
+
+def _report_refused(batch: list[Settlement], landed: list[bool]) -> None:
+    for settlement, accepted in zip(batch, landed, strict=True):
+        if not accepted:
+            logger.warning(
+                "refused: the outcome %s of job %s under token %d is stale; another attempt has "
+                "taken its place",
+                settlement.outcome.value,
+                settlement.job_id,
+                settlement.token,
+            )

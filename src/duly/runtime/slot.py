@@ -58,6 +58,11 @@ class Slot:
         self.closed = False
         """Nobody waits for its outcome any more."""
 
+    @property
+    def told_to_stop(self) -> bool:
+        """Whether it is not to go on, whatever the reason."""
+        return self.releasing or self.stopping or self.overdue is not None
+
     def interrupt(self) -> None:
         """Make the code stop: by force, by CancelledError, or by asking."""
         self.context.cancel()

@@ -73,8 +73,6 @@ class Worker:
         self.id = worker_id
         self.settings = settings
         self.lease = lease
-        self.idle = asyncio.Event()
-        """Set while nothing runs, nothing is due, and nothing is left to write."""
         self.finished_jobs = 0
         self.deadline_is_near: Callable[[], None] = _nobody
         """Called before code starts whose hard time limit is the first to come: whoever enforces
@@ -104,6 +102,9 @@ class Worker:
         self._credit = 0.0
         self._looked_for_cancellations = 0.0
         self._watching: Watching | None = None
+        self._idle = asyncio.Event()
+        """Set while nothing runs, nothing is due, and nothing is left to write."""
+        self._looks_for_idleness = False
 
     @property
     def jobs(self) -> list[JobRecord]:
@@ -146,6 +147,12 @@ class Worker:
             await self._reporter.flush()
             self._reporter.release_logs()
             self._executor.close()
+
+    async def until_idle(self) -> None:
+        """Wait until nothing runs, nothing is due, and nothing is left to write."""
+        self._looks_for_idleness = True
+        self._claimer.wake()
+        await self._idle.wait()
 
     async def drain(self, grace: float) -> None:
         """Claim no more; let jobs finish for `grace` seconds, release the rest, and end."""
@@ -241,14 +248,15 @@ class Worker:
         finally:
             self._no_claim.set()
         if jobs:
-            self.idle.clear()
-            return 0.0
+            self._idle.clear()
+            if len(jobs) > free // 2:
+                return 0.0
         due = await self._store.arun(self._store.next_due(self.settings.queues, self._tasks))
         if due is None or due > 0:
             self._note_idle()
         if due is None:
             return self._poll()
-        return min(max(due, CONTENTION_PAUSE), self._poll())
+        return min(max(due, 0.0 if jobs else CONTENTION_PAUSE), self._poll())
 
     def _poll(self) -> float:
         hears = self._watching is not None and self._watching.hears
@@ -256,7 +264,7 @@ class Worker:
 
     def _note_idle(self) -> None:
         if not self._running and not self._settler.backlog and not self._errands:
-            self.idle.set()
+            self._idle.set()
 
     async def _claim_up_to(self, free: int) -> list[JobRecord]:
         self._credit = min(free, self._credit + free * self.settings.fair_share)
@@ -300,7 +308,7 @@ class Worker:
         suspects = [
             job
             for job in jobs
-            if self._executor.needs_solitude(job, self._registry.require(job.task))
+            if job.alone and self._executor.needs_solitude(job, self._registry.require(job.task))
         ]
         self._solitary = bool(suspects)
         if not suspects and not self._draining:
@@ -367,21 +375,27 @@ class Worker:
             outcome = settlement(slot.job, verdict)
             log_outcome(slot.job, outcome)
             self._settler.put(outcome)
-        elif not self._running:
-            self._claimer.wake()
+        else:
+            self._look_for_idleness()
         self._slot_freed.set()
 
-    def _written(self, settled: Settlement, landed: bool) -> None:
-        hooked = self._hooked.pop((settled.job_id, settled.token), None)
-        if hooked is not None and landed:
-            self._send(self._call_hooks(hooked, settled))
+    def _written(self, batch: list[Settlement], landed: list[bool]) -> None:
+        if self._hooked:
+            for settled, accepted in zip(batch, landed, strict=True):
+                hooked = self._hooked.pop((settled.job_id, settled.token), None)
+                if hooked is not None and accepted:
+                    self._send(self._call_hooks(hooked, settled))
         self._slot_freed.set()
-        if not self._running:
+        self._look_for_idleness()
+
+    def _look_for_idleness(self) -> None:
+        """What has just been written may have been the last, or have made something due."""
+        if self._looks_for_idleness and not self._running:
             self._claimer.wake()
 
     async def _call_hooks(self, definition: TaskDefinition, settled: Settlement) -> None:
         await call_hooks(self._store, definition, settled)
-        self._loop.call_soon(self._claimer.wake)
+        self._loop.call_soon(self._look_for_idleness)
 
     def _give_up(self, slot: Slot, limit: float) -> None:
         """Code did not stop at its hard time limit: the process goes, its neighbours are

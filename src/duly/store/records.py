@@ -22,6 +22,8 @@ from duly.model.flow import (
 )
 from duly.model.job import Draft, JobRecord, KeyPolicy, State
 from duly.model.schedule import ScheduleRecord, Step, Tick
+from duly.model.settlement import Settlement
+from duly.store.operation import Wake
 
 ERROR_COLUMNS = ("error_type", "error_message", "error_traceback", "error_fingerprint")
 JOB_COLUMNS = (*JobRecord.__struct_fields__[:-1], *ERROR_COLUMNS)
@@ -129,6 +131,16 @@ class KeyedBatch:
 def drafts_of_landed(steps: Sequence[Step], landed: Collection[UUID]) -> list[Draft]:
     """The drafts of the steps whose ticks have landed, by the ticks' jobs."""
     return [draft for step in steps for draft in step.drafts if draft.id in landed]
+
+
+def wakes_of(settlements: Sequence[Settlement]) -> frozenset[Wake]:
+    """Who may want to look again after these have been written."""
+    wakes = {Wake.WAITERS}
+    if any(each.state is State.PENDING or each.flow_id is not None for each in settlements):
+        wakes.add(Wake.WORKERS)
+    if any(each.scheduled for each in settlements):
+        wakes.add(Wake.SCHEDULERS)
+    return frozenset(wakes)
 
 
 def refuse_if_rejecting(draft: Draft, holder: UUID) -> None:

@@ -82,11 +82,7 @@ gone AS (
     RETURNING {columns("jobs")}, true AS archived
 ),
 {cancelled(f"'{REASON_EXPIRED}'")}
-SELECT * FROM taken
-"""
-LEASE = f"""
-WITH {CLOCK}
-SELECT 1 FROM {{schema}}.workers WHERE id = %(worker)s::uuid AND lease_until > {NOW}
+SELECT * FROM (SELECT count(*) AS holders FROM holder) held LEFT JOIN taken ON true
 """
 BEGIN = f"""
 WITH {CLOCK}
@@ -124,12 +120,12 @@ class Claiming(Settling):
                 "longest_waiting": demand.longest_waiting,
             },
         )
-        if not rows:
-            holds = yield Statement(self.text(LEASE), {"now": now, "worker": demand.worker})
-            if not holds:
-                raise LeaseLost(demand.worker)
+        holders, first, *_ = rows[0]
+        if not holders:
+            raise LeaseLost(demand.worker)
+        if first is None:
             return []
-        jobs = [job_record(row) for row in rows]
+        jobs = [job_record(row[1:]) for row in rows]
         jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id))
         return jobs
 

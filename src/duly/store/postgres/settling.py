@@ -26,7 +26,7 @@ from duly.store.postgres.rows import (
     listed,
 )
 from duly.store.postgres.submission import Submission
-from duly.store.records import REASON_CANCELLED
+from duly.store.records import REASON_CANCELLED, wakes_of
 
 # A running job. Put this way, because `state = 'running'` would let the planner read the index of
 # all running jobs instead of looking up a few by id.
@@ -207,18 +207,14 @@ class Settling(Submission):
     def settle(
         self, settlements: Sequence[Settlement], now: datetime | None = None
     ) -> Operation[list[bool]]:
-        wakes = {Wake.WAITERS}
-        in_flows = any(each.flow_id is not None for each in settlements)
-        if in_flows or any(each.state is State.PENDING for each in settlements):
-            wakes.add(Wake.WORKERS)
-        if any(each.scheduled for each in settlements):
-            wakes.add(Wake.SCHEDULERS)
-        plain = all(each.outcome is Outcome.SUCCEEDED for each in settlements) and not in_flows
+        plain = all(
+            each.outcome is Outcome.SUCCEEDED and each.flow_id is None for each in settlements
+        )
         return Operation(
             lambda: self._settle(settlements, now),
             again=lambda: self._settle_again(settlements, now),
             atomic=not plain,
-            wakes=frozenset(wakes),
+            wakes=wakes_of(settlements),
         )
 
     def reap(

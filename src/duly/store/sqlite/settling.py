@@ -21,6 +21,7 @@ from duly.store.records import (
     JOB_COLUMNS,
     REASON_CANCELLED,
     columns_of,
+    wakes_of,
 )
 from duly.store.sqlite.finishing import move, with_ends
 from duly.store.sqlite.flow_tables import TABLES
@@ -208,10 +209,7 @@ class Settling:
     def settle(
         self, settlements: Sequence[Settlement], now: datetime | None = None
     ) -> Operation[list[bool]]:
-        return Operation(
-            lambda: settle(settlements, now),
-            wakes=frozenset({Wake.WAITERS, Wake.WORKERS, Wake.SCHEDULERS}),
-        )
+        return Operation(lambda: settle(settlements, now), wakes=wakes_of(settlements))
 
     def reap(
         self,
