@@ -21,14 +21,14 @@ from duly.model.flow import (
     NodeState,
     Rule,
 )
-from duly.model.job import Draft
+from duly.model.job import Draft, State
 from duly.policy.flow_inputs import StoredResult
 from duly.policy.flow_rules import ENDED
 from duly.policy.states import CANCELLED_AT_ONCE
 from duly.store.operation import Row, Statement, Steps
 from duly.store.postgres.finishing import FINISH
 from duly.store.postgres.rows import CLOCK, COLUMNS, NOW, InSchema, columns, listed, utc
-from duly.store.postgres.submission import INSERT, INSTANT, arrays_of
+from duly.store.postgres.submission import INSTANT, insertion
 from duly.store.records import FLOW_COLUMNS, NODE_COLUMNS
 
 FLOW_LIST = ", ".join(FLOW_COLUMNS)
@@ -86,7 +86,6 @@ ADD_EDGES = """
 INSERT INTO {schema}.flow_edges (parent, child, condition)
 SELECT * FROM unnest(%(parents)s::uuid[], %(children)s::uuid[], %(conditions)s::text[])
 """
-ADD_BLOCKED = INSERT.replace("'pending', 0", "'blocked', 0")
 LOCK = f"""
 SELECT {FLOW_LIST} FROM {{schema}}.flows WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE
 """
@@ -206,8 +205,8 @@ class PostgresFlowTables(InSchema):
         )
 
     def add_jobs(self, drafts: Sequence[Draft], blocked: bool, now: datetime) -> Steps[None]:
-        text = ADD_BLOCKED if blocked else INSERT
-        yield Statement(self.text(text), {"now": now, **arrays_of(drafts)})
+        template, parameters = insertion(drafts, now, State.BLOCKED if blocked else State.PENDING)
+        yield Statement(self.text(template), parameters)
 
     def lock(self, flow_ids: Sequence[UUID]) -> Steps[list[FlowRecord]]:
         rows = yield Statement(self.text(LOCK), {"ids": list(flow_ids)})

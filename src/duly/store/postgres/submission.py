@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from duly.model.job import Draft, JobRecord, KeyPolicy
+import msgspec
+
+from duly.model.job import Draft, JobRecord, KeyPolicy, State
 from duly.model.query import Enqueued
 from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.postgres.reading import Reading
-from duly.store.postgres.rows import CLOCK, utc
+from duly.store.postgres.rows import CLOCK, NOW, utc
 from duly.store.records import (
     ERROR_COLUMNS,
     JOB_COLUMNS,
@@ -22,8 +25,7 @@ from duly.store.records import (
     replacement,
 )
 
-# What a draft can set, with the type of its array. Tags travel as JSON: unnest flattens arrays
-# of arrays.
+# What a draft can set, with its type. Tags travel as JSON: unnest flattens arrays of arrays.
 DRAFT_COLUMNS = {
     "id": "uuid",
     "task": "text",
@@ -54,33 +56,51 @@ COPIED = [
     for name in DRAFT_COLUMNS
     if name not in ("run_at", "delay", "expires_at", "expires_after", "tags")
 ]
-ARRAYS = ", ".join(f"%({name})s::{kind}[]" for name, kind in DRAFT_COLUMNS.items())
-INSERT = f"""
+CODED = frozenset({"delivery", "priority", "tags"})
+LANE_COLUMNS = frozenset({"queue", "task", "priority"})
+
+
+@lru_cache(maxsize=256)
+def _insert_text(differing: frozenset[str], state: State) -> str:
+    """The statement for drafts that differ in these columns, which come as arrays; what they have
+    in common comes once."""
+    arrays = {name: kind for name, kind in DRAFT_COLUMNS.items() if name in differing}
+    common = {name: kind for name, kind in DRAFT_COLUMNS.items() if name not in differing}
+    in_lanes = "common" if differing.isdisjoint(LANE_COLUMNS) else "input CROSS JOIN common"
+    return f"""
 WITH {CLOCK},
 input AS MATERIALIZED (
-    SELECT * FROM unnest({ARRAYS})
-        AS draft ({", ".join(DRAFT_COLUMNS)})
+    SELECT * FROM unnest({", ".join(f"%({name})s::{kind}[]" for name, kind in arrays.items())})
+        AS draft ({", ".join(arrays)})
+),
+common AS MATERIALIZED (
+    SELECT {", ".join(f"%({name})s::{kind} AS {name}" for name, kind in common.items())}
 ),
 new_lanes AS (
     INSERT INTO {{schema}}.lanes (queue, task, priority)
-    SELECT DISTINCT queue, task, priority FROM input
+    SELECT * FROM (SELECT DISTINCT queue, task, priority FROM {in_lanes}) lane
     WHERE NOT EXISTS (
         SELECT FROM {{schema}}.lanes known
-        WHERE (known.queue, known.task, known.priority) = (input.queue, input.task, input.priority)
+        WHERE (known.queue, known.task, known.priority) = (lane.queue, lane.task, lane.priority)
     )
+),
+inserted AS (
+    INSERT INTO {{schema}}.jobs (
+        {", ".join(COPIED)}, run_at, expires_at, tags, created_at,
+        state, token, attempt, crashes, generation, alone
+    )
+    SELECT {", ".join(COPIED)},
+        coalesce(run_at, now + delay, now), coalesce(expires_at, now + expires_after),
+        CASE WHEN tags IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(tags::jsonb)) END,
+        now, '{state.value}', 0, 0, 0, 1, false
+    FROM input CROSS JOIN common CROSS JOIN clock
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id
 )
-INSERT INTO {{schema}}.jobs (
-    {", ".join(COPIED)}, run_at, expires_at, tags, created_at,
-    state, token, attempt, crashes, generation, alone
-)
-SELECT {", ".join(COPIED)},
-    coalesce(run_at, now + delay, now), coalesce(expires_at, now + expires_after),
-    CASE WHEN tags IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(tags::jsonb)) END, now,
-    'pending', 0, 0, 0, 1, false
-FROM input CROSS JOIN clock
-ON CONFLICT (id) DO NOTHING
-RETURNING id, created_at
+SELECT {NOW}, CASE WHEN count(*) < %(number)s::integer THEN array_agg(id) END FROM inserted
 """
+
+
 INSTANT = "SELECT coalesce(%(now)s::timestamptz, clock_timestamp())"
 # Neither statement waits for, or locks, the key of a live job: a caller's long transaction must
 # not hold up the settlement of the job that has the key.
@@ -201,21 +221,21 @@ class Submission(Reading):
         return answered
 
     def _insert(self, drafts: Sequence[Draft], now: datetime | None) -> Steps[dict[UUID, Enqueued]]:
-        rows = yield Statement(self.text(INSERT), {"now": now, **arrays_of(drafts)})
-        inserted = {row[0] for row in rows}
-        answers = {}
-        repeated = []
-        instant = utc(rows[0][1]) if rows else None
-        for draft in drafts:
-            if instant is not None and draft.id in inserted:
-                answers[draft.id] = Enqueued(record_of(draft, instant), created=True)
-            else:
-                repeated.append(draft)
-        if repeated:
-            existing = yield from self._get([draft.id for draft in repeated])
-            for draft, found in zip(repeated, existing, strict=True):
-                if found is not None:
-                    answers[draft.id] = Enqueued(found, created=False)
+        template, parameters = insertion(drafts, now)
+        ((stored_at, stored),) = yield Statement(self.text(template), parameters)
+        instant = utc(stored_at)
+        new = drafts
+        if stored is not None:
+            ids = set(stored)
+            new = [draft for draft in drafts if draft.id in ids]
+        answers = {draft.id: Enqueued(record_of(draft, instant), created=True) for draft in new}
+        if len(new) == len(drafts):
+            return answers
+        repeated = [draft for draft in drafts if draft.id not in answers]
+        existing = yield from self._get([draft.id for draft in repeated])
+        for draft, found in zip(repeated, existing, strict=True):
+            if found is not None:
+                answers[draft.id] = Enqueued(found, created=False)
         missing = [draft for draft in repeated if draft.id not in answers]
         if missing:
             # The job with this id was finished and purged between the two statements.
@@ -291,12 +311,45 @@ class Submission(Reading):
         return Enqueued(fresh, created=False, replaced=True)
 
 
-def arrays_of(drafts: Sequence[Draft]) -> dict[str, Any]:
-    """One array a column."""
-    arrays: dict[str, Any] = {
-        name: [getattr(draft, name) for draft in drafts] for name in DRAFT_COLUMNS
-    }
-    arrays["delivery"] = [draft.delivery.value for draft in drafts]
-    arrays["priority"] = [int(draft.priority) for draft in drafts]
-    arrays["tags"] = [json.dumps(draft.tags) if draft.tags else None for draft in drafts]
-    return arrays
+def insertion(
+    drafts: Sequence[Draft], now: datetime | None, state: State = State.PENDING
+) -> tuple[str, dict[str, Any]]:
+    """The template of the statement that stores these drafts in one state, and its parameters.
+
+    It answers with the moment of storing and, if some of the ids were known, with the new ones.
+    """
+    differing, values = _columns(drafts)
+    return _insert_text(differing, state), {"now": now, "number": len(drafts), **values}
+
+
+def _columns(drafts: Sequence[Draft]) -> tuple[frozenset[str], dict[str, Any]]:
+    """In which columns the drafts differ; an array for each of these, one value for the others.
+
+    Ids and arguments count as different in any case, so that nearly all submissions are one
+    prepared statement.
+    """
+    number = len(drafts)
+    differing = {"id", "arguments"}
+    values: dict[str, Any] = {}
+    by_field = zip(*map(msgspec.structs.astuple, drafts), strict=True)
+    for name, column in zip(Draft.__struct_fields__, by_field, strict=True):
+        if name not in DRAFT_COLUMNS:
+            continue
+        if name in differing or column.count(column[0]) < number:
+            differing.add(name)
+            coded = name in CODED
+            values[name] = [_coded(name, value) for value in column] if coded else list(column)
+        else:
+            values[name] = _coded(name, column[0])
+    return frozenset(differing), values
+
+
+def _coded(name: str, value: Any) -> Any:
+    match name:
+        case "delivery":
+            return value.value
+        case "priority":
+            return int(value)
+        case "tags":
+            return json.dumps(value) if value else None
+    return value
