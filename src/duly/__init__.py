@@ -1,14 +1,18 @@
 """Duly runs work at the right time, once, on as many machines as you have."""
 
 from duly.app import App
-from duly.client.client import Prepared
+from duly.client.flow import Flow
+from duly.client.flow_run import FlowRun
 from duly.client.job import Job
+from duly.client.prepared import Group, Prepared, chain, each, group
 from duly.client.task import AsyncTask, NamedTask, Task
 from duly.control import Cancel, Retry, Snooze, TimeLimitExceeded
 from duly.errors import (
     ConfigurationError,
     DulyError,
+    FlowNotSucceeded,
     InvalidArguments,
+    InvalidFlow,
     InvalidInput,
     InvalidOption,
     InvalidPayload,
@@ -25,12 +29,22 @@ from duly.errors import (
     StoreFull,
     StoreUnavailable,
     TransactionEnded,
+    UnknownFlow,
     UnknownJob,
     UnknownSchedule,
     UnknownTask,
     WrongConnection,
 )
 from duly.model.attempt import Attempt, Failure, Outcome
+from duly.model.flow import (
+    FailurePolicy,
+    FlowChange,
+    FlowRecord,
+    FlowState,
+    NodeState,
+    NodeView,
+)
+from duly.model.flow import Rule as FlowRule
 from duly.model.job import Delivery, JobRecord, KeyPolicy, Priority, State, Status
 from duly.model.query import Cancellation, Count, Replay
 from duly.model.schedule import (
@@ -73,7 +87,17 @@ __all__ = [
     "DulyError",
     "Every",
     "Failure",
+    "FailurePolicy",
+    "Flow",
+    "FlowChange",
+    "FlowNotSucceeded",
+    "FlowRecord",
+    "FlowRule",
+    "FlowRun",
+    "FlowState",
+    "Group",
     "InvalidArguments",
+    "InvalidFlow",
     "InvalidInput",
     "InvalidOption",
     "InvalidPayload",
@@ -88,6 +112,8 @@ __all__ = [
     "LastSuccess",
     "Moments",
     "NamedTask",
+    "NodeState",
+    "NodeView",
     "Outcome",
     "Overlap",
     "PayloadTooLarge",
@@ -113,13 +139,17 @@ __all__ = [
     "TickOutcome",
     "TimeLimitExceeded",
     "TransactionEnded",
+    "UnknownFlow",
     "UnknownJob",
     "UnknownSchedule",
     "UnknownTask",
     "WrongConnection",
+    "chain",
     "current",
+    "each",
     "every",
     "exponential",
     "fixed",
+    "group",
     "linear",
 ]

@@ -10,12 +10,16 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
 
 from duly import config as configuration
-from duly.client.client import Client, Prepared
+from duly.client.client import Client
 from duly.client.filtering import Conditions, criteria, page
+from duly.client.flow import Flow
+from duly.client.flow_run import FlowRuns
 from duly.client.job import Job
+from duly.client.prepared import Prepared
 from duly.client.schedules import Schedules
 from duly.client.task import AsyncTask, NamedTask, Task
 from duly.hosting import Hosting
+from duly.model.flow import FailurePolicy
 from duly.model.query import Cancellation, Count, Replay
 from duly.policy import options as option_checks
 from duly.policy.recurrence import Cron, Rule, every
@@ -101,6 +105,7 @@ class App:
         self.store = open_store(self.config)
         self.client = Client(self.store, self.config, self.registry)
         self.schedules = Schedules(self.client)
+        self.flows = FlowRuns(self.client)
         self._hosting = Hosting(self.config, self.store, self.registry, self.client.transaction)
 
     @overload
@@ -195,6 +200,21 @@ class App:
     ) -> list[Job[Any]]:
         """Submit many at once: thousands a round trip, each batch of 5,000 all or none."""
         return await self.client.asubmit(list(jobs), connection)
+
+    def flow(
+        self,
+        name: str,
+        *,
+        on_failure: FailurePolicy | str = FailurePolicy.CANCEL,
+        max_active: int | None = None,
+    ) -> Flow:
+        """A flow to be built in a `with` block: jobs that wait for each other.
+
+        When a node fails, the rest is cancelled (`on_failure="cancel"`), goes on where it can
+        ("continue"), or waits for an operator ("pause"). With `max_active`, at most that many
+        flows of this name run at once; others are queued.
+        """
+        return Flow(self.client, name, on_failure, max_active)
 
     def transaction(self) -> AbstractContextManager[Any]:
         """A connection to the database that holds the jobs.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -16,11 +16,12 @@ import msgspec
 from duly.client.catalogue import CachedCatalogue
 from duly.client.drafting import encode_by_schema
 from duly.client.job import Job
+from duly.client.prepared import Prepared
 from duly.client.waiting import WaitingRoom
 from duly.config import Config
 from duly.errors import InvalidOption, StoreError, UnknownJob
 from duly.model.catalogue import CatalogueEntry
-from duly.model.job import Draft, JobRecord
+from duly.model.job import JobRecord
 from duly.model.query import Cancellation, Enqueued, JobFilter, Replay
 from duly.policy import options
 from duly.registry import strict_json
@@ -28,23 +29,9 @@ from duly.registry.task import Registry
 from duly.store.operation import Operation
 from duly.store.protocol import Store, Transaction
 
-R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 BATCH = 5000
-
-Decode = Callable[[str], Any]
-
-
-class Prepared(msgspec.Struct, Generic[R_co], gc=False):
-    """A job that is ready to be submitted: checked, encoded, not stored.
-
-    It is one job however often it is submitted: `tried` says that it has been.
-    """
-
-    draft: Draft
-    decode: Decode
-    tried: bool = False
 
 
 @dataclass(slots=True)
@@ -112,6 +99,11 @@ class Client:
             if not isinstance(each, Prepared):
                 raise InvalidOption(
                     "jobs", f"expected what task.job(...) returns; got {type(each).__name__}"
+                )
+            if each.draft.flow_id is not None:
+                raise InvalidOption(
+                    "jobs",
+                    f"the job of task {each.draft.task!r} is a node of a flow: submit the flow",
                 )
         repeated = any(each.tried for each in batch)
         for each in batch:

@@ -9,10 +9,11 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 import msgspec
 
-from duly.client.client import Client, Prepared
+from duly.client.client import Client
 from duly.client.drafting import draft, encode_by_schema, filled, template, unknown_task
 from duly.client.job import Job
 from duly.client.options import Duration, Options, SubmissionOptions
+from duly.client.prepared import Prepared, building
 from duly.errors import InvalidArguments, InvalidOption, UnknownTask
 from duly.model.catalogue import CatalogueEntry
 from duly.model.job import Draft, KeyPolicy
@@ -88,8 +89,12 @@ class Task(Generic[P, R]):
         return type(self)(self.definition, self._client, options)
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Prepared[R]:
-        """A checked job for `app.enqueue_many`; nothing is stored yet."""
+        """A checked job for `app.enqueue_many`, or inside a `with app.flow(...)` block a node of
+        that flow; nothing is stored yet."""
         _refuse_connection(self._options)
+        flow = building.get()
+        if flow is not None:
+            return flow.add(self.definition, self._filled, args, kwargs)
         return self._prepared(args, kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -104,11 +109,13 @@ class Task(Generic[P, R]):
 
     def _prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared[R]:
         arguments = self.definition.arguments.encode(args, kwargs)
+        return Prepared(self._filled(arguments), self.definition.result.decode)
+
+    def _filled(self, arguments: bytes) -> Draft:
         limit = self._client.config.payload_limit
         if self._template is None:
             self._template = template(self.definition.catalogued(), self._options, limit)
-        made = filled(self._template, arguments, limit)
-        return Prepared(made, self.definition.result.decode)
+        return filled(self._template, arguments, limit)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -143,9 +150,14 @@ class NamedTask:
         return NamedTask(self.name, self._client, self.unchecked, merged)
 
     def job(self, /, **arguments: Any) -> Prepared[Any]:
-        """A checked job for `app.enqueue_many`; nothing is stored yet."""
+        """A checked job for `app.enqueue_many`, or inside a `with app.flow(...)` block a node of
+        that flow; nothing is stored yet."""
         _refuse_connection(self._options)
-        return self._prepared(arguments)
+        prepared = self._prepared(arguments)
+        flow = building.get()
+        if flow is not None:
+            return flow.add_encoded(self.name, prepared.draft, prepared.decode)
+        return prepared
 
     def enqueue(self, /, **arguments: Any) -> Job[Any]:
         """Submit a job. It is durable when this returns, or when the transaction that it is

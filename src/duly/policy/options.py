@@ -65,6 +65,16 @@ def application(value: str, option: str = "application") -> str:
     return _name(value, option, "shop")
 
 
+def flow(value: str, option: str = "name") -> str:
+    """A flow's name: 1 to 128 ASCII letters, digits and `._-:/`, no dash in front."""
+    return _name(value, option, "reports:nightly")
+
+
+def node(value: str, option: str = "name") -> str:
+    """A node's name: 1 to 128 ASCII letters, digits and `._-:/`, no dash in front."""
+    return _name(value, option, "load:orders")
+
+
 def note(value: str, option: str = "note") -> str:
     """Why something is paused: 1 to 1000 characters, no NUL."""
     return _text(value, option, LONGEST_REASON, "moving the database")

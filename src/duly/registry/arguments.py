@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import Any, Never, NoReturn
@@ -39,20 +40,29 @@ class ArgumentCodec:
     """Binds, checks, encodes and decodes the arguments of one task.
 
     Made once per task, from the signature and the type hints of `function`. The first `skip`
-    parameters are not arguments: whoever calls the function provides them.
+    parameters, and those `left_out`, are not arguments: whoever calls the function provides them.
 
     Raises ConfigurationError, naming function and parameter, if a type hint cannot be resolved
     or its values cannot be stored.
     """
 
-    def __init__(self, function: Callable[..., Any], task_name: str, skip: int = 0) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        task_name: str,
+        skip: int = 0,
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:
         self._task = task_name
+        self._function = function
+        self._without: dict[frozenset[str], ArgumentCodec] = {}
         signature = inspect.signature(function)
         everything = list(signature.parameters.values())
         hints = declared.hints(function)
         self._parameters = [
             parameter.replace(annotation=hints.get(parameter.name, Parameter.empty))
             for parameter in everything[skip:]
+            if parameter.name not in left_out
         ]
         self._signature = inspect.Signature(self._parameters)
         self._shown = f"{getattr(function, '__name__', task_name)}{self._signature}"
@@ -137,6 +147,37 @@ class ArgumentCodec:
         }
         return ((), passed) if self._simple else self._call(passed)
 
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name, unchecked; InvalidArguments when the call does not fit
+        the signature."""
+        try:
+            return dict(self._signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise self._misfitting_call(error) from None
+
+    def encode_rest(self, arguments: Mapping[str, Any], provided: frozenset[str]) -> bytes:
+        """Encode bound arguments except for those that are provided later."""
+        codec = self._without.get(provided) if provided else self
+        if codec is None:
+            codec = ArgumentCodec(self._function, self._task, left_out=provided)
+            self._without[provided] = codec
+        rest = {name: value for name, value in arguments.items() if name not in provided}
+        call = inspect.BoundArguments(codec._signature, OrderedDict(rest))
+        return codec.encode(call.args, call.kwargs)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all parameters."""
+        return frozenset(self._names)
+
+    def declared(self, name: str) -> Any:
+        """The declared type of a parameter that can be passed by name, `Any` without one; None
+        when there is no such parameter."""
+        parameter = self._signature.parameters.get(name)
+        if parameter is None or parameter.kind not in _BY_NAME:
+            return None
+        return Any if parameter.annotation is Parameter.empty else parameter.annotation
+
     def schema(self) -> dict[str, Any]:
         """The JSON Schema (2020-12) of the stored object. Not to be changed."""
         return self._schema
@@ -178,10 +219,7 @@ class ArgumentCodec:
         try:
             passed = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            named = _QUOTED.search(str(error))
-            raise InvalidArguments(
-                self._task, f"{error}; the signature is {self._shown}", named and named[1]
-            ) from None
+            raise self._misfitting_call(error) from None
         return self._struct(*[passed.get(name, UNSET) for name in self._names])
 
     def _read(self, data: bytes | str, given: msgspec.Struct | None = None) -> msgspec.Struct:
@@ -253,6 +291,12 @@ class ArgumentCodec:
             problem += f" (the JSON form of a {type_name(type(value))})"
         return self._refusal(steps, problem)
 
+    def _misfitting_call(self, error: TypeError) -> InvalidArguments:
+        named = _QUOTED.search(str(error))
+        return InvalidArguments(
+            self._task, f"{error}; the signature is {self._shown}", named and named[1]
+        )
+
     def _refusal(self, steps: list[str | int], problem: str) -> InvalidArguments:
         inside = f"{render_path(steps)}: " if len(steps) > 1 else ""
         return InvalidArguments(self._task, f"{inside}{problem}", str(steps[0]) if steps else None)
@@ -275,6 +319,8 @@ class ResultCodec:
                 "value, such as an id, or nothing"
             )
         self._task = task_name
+        self.declared = kind
+        """The declared type of the result, `Any` without one."""
         self._decoder = msgspec.json.Decoder(kind, dec_hook=foreign.decode_hook)
 
     def encode(self, value: object) -> bytes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import datetime
+from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +32,7 @@ class JobContext:
         self._report = report
         self._cancelled = False
         self._waking: threading.Condition | None = None
+        self._flows: Counter[str] | None = None
 
     @property
     def id(self) -> UUID:
@@ -86,6 +89,18 @@ class JobContext:
             raise InvalidOption("progress", f"must be from 0 to 1, such as 0.4; got {fraction!r}")
         if self._report is not None:
             self._report(self.job, float(fraction), message)
+
+    def next_flow_id(self, name: str) -> UUID:
+        """The id of the next flow of this name that this job submits: the same in every attempt
+        of a generation, and beside the job's own where ids are sorted."""
+        if self._flows is None:
+            self._flows = Counter()
+        self._flows[name] += 1
+        seed = f"{self.job.id} {self.job.generation} {name} {self._flows[name]}"
+        digest = int.from_bytes(blake2b(seed.encode(), digest_size=10).digest(), "big")
+        digest = digest & ~(0xF << 76) | 0x7 << 76
+        digest = digest & ~(0b11 << 62) | 0b10 << 62
+        return UUID(int=(self.job.id.int >> 80) << 80 | digest)
 
     def _told(self, cancelled: bool) -> bool:
         self.noticed = self.noticed or cancelled

@@ -12,6 +12,7 @@ from duly.store.protocol import Store
 
 PERIOD = 30.0
 BATCH = 1_000
+FLOWS_AT_ONCE = 10
 MOST_BATCHES = 50
 TEND_EVERY = 60
 TICKS_KEPT = timedelta(days=90)
@@ -20,8 +21,8 @@ logger = logging.getLogger("duly.janitor")
 
 
 class Janitor:
-    """Cancels jobs that expired while no worker came for them, and forgets old finished ones and
-    what became of old ticks.
+    """Cancels jobs that expired while no worker came for them, and forgets old finished ones, old
+    flows and what became of old ticks.
 
     Several nodes may do so at once; each takes small bites, and none has to do it.
     """
@@ -37,9 +38,11 @@ class Janitor:
         await store.arun(store.expire(BATCH))
         await store.arun(store.free_keys(BATCH))
         await store.arun(store.purge_ticks(datetime.now(UTC) - TICKS_KEPT, BATCH))
+        await store.arun(store.start_queued_flows())
+        oldest = datetime.now(UTC) - self._retention.longest_archived()
+        await store.arun(store.purge_flows(oldest, FLOWS_AT_ONCE))
         await self._purge()
         if self._rounds % TEND_EVERY == 0:
-            oldest = datetime.now(UTC) - self._retention.longest_archived()
             for name in await asyncio.to_thread(store.tend, oldest):
                 logger.info("partition %s", name)
         self._rounds += 1

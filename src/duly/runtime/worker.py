@@ -10,11 +10,14 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from duly.errors import LeaseLost, StoreError, StoreUnavailable
 from duly.model.attempt import Outcome
 from duly.model.job import Delivery, JobRecord
 from duly.model.query import Demand
 from duly.model.settlement import Settlement, release
+from duly.policy.flow_inputs import with_values
 from duly.policy.verdict import Verdict, is_worn_out, settlement
 from duly.registry.task import Registry, TaskDefinition
 from duly.runtime.attempt import Transaction
@@ -38,6 +41,7 @@ MOST_UNSETTLED = 2_000
 REACTION = 2.0
 CONTENTION_PAUSE = 0.005
 DEAF_POLL = 1.0
+EXPIRED = 100
 CANCELLATION_LOOK = 2.0
 CANCELLATION_GAP = 0.25
 
@@ -254,6 +258,9 @@ class Worker:
         due = await self._store.arun(self._store.next_due(self.settings.queues, self._tasks))
         if due is None or due > 0:
             self._note_idle()
+        else:
+            # What has expired in a flow is due and yet is not claimed.
+            await self._store.arun(self._store.expire(EXPIRED))
         if due is None:
             return self._poll()
         return min(max(due, 0.0 if jobs else CONTENTION_PAUSE), self._poll())
@@ -286,7 +293,25 @@ class Worker:
             raise
         if jobs:
             self._credit -= share
-        return jobs
+        return await self._with_inputs(jobs)
+
+    async def _with_inputs(self, jobs: list[JobRecord]) -> list[JobRecord]:
+        """Jobs of flows get the results of others that they have as arguments."""
+        of_flows = [job.id for job in jobs if job.flow_id is not None]
+        if not of_flows:
+            return jobs
+        try:
+            inputs = await self._store.arun(self._store.flow_inputs(of_flows))
+        except StoreError:
+            # They are claimed, and nobody is told: given back at the next turn.
+            self._claims_unknown = True
+            raise
+        return [
+            msgspec.structs.replace(job, arguments=with_values(job.arguments, inputs[job.id]))
+            if job.id in inputs
+            else job
+            for job in jobs
+        ]
 
     async def _release_unknown_claims(self) -> None:
         """After a claim whose commit is unknown: give back what was claimed without a word."""
