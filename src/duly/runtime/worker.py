@@ -258,7 +258,7 @@ class Worker:
         due = await self._store.arun(self._store.next_due(self.settings.queues, self._tasks))
         if due is None or due > 0:
             self._note_idle()
-        else:
+        elif not jobs:
             # What has expired in a flow is due and yet is not claimed.
             await self._store.arun(self._store.expire(EXPIRED))
         if due is None:
