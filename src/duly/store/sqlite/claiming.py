@@ -25,7 +25,8 @@ DUE = (
 TAKE = (
     "UPDATE jobs SET state = 'running', token = token + 1, attempt = attempt + 1, worker = ?,"
     " started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE ? END"
-    " WHERE id = ? AND (expires_at IS NULL OR expires_at > ?)"
+    " WHERE id IN (SELECT unhex(value) FROM json_each(?))"
+    " AND (expires_at IS NULL OR expires_at > ?)"
     f" RETURNING {', '.join(JOB_COLUMNS)}"
 )
 BEGIN = (
@@ -45,9 +46,8 @@ def claim(demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
     chosen = yield from _choose(demand, instant)
     if not chosen:
         return []
-    rows = yield Statement(
-        TAKE, [(demand.worker.bytes, instant, job_id, instant) for job_id in chosen], many=True
-    )
+    ids = array([job_id.hex() for job_id in chosen])
+    rows = yield Statement(TAKE, (demand.worker.bytes, instant, ids, instant))
     taken = {row[0] for row in rows}
     late = [(job_id,) for job_id in chosen if job_id not in taken]
     if late:

@@ -26,6 +26,7 @@ from duly.store.records import (
 from duly.store.sqlite.finishing import move, with_ends
 from duly.store.sqlite.flow_tables import TABLES
 from duly.store.sqlite.rows import COLUMN, changed, clock, duration, job_record
+from duly.store.sqlite.succeeding import settle_plain
 
 RUNNING = (
     f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs WHERE id = ? AND token = ? AND state = 'running'"
@@ -51,6 +52,17 @@ FORGET_WORKER = "DELETE FROM workers WHERE id = ?"
 
 def settle(settlements: Sequence[Settlement], now: datetime | None) -> Steps[list[bool]]:
     """See Verbs.settle."""
+    instant = clock(now)
+    plain = yield from settle_plain(settlements, instant)
+    if len(plain) == len(settlements):
+        return [True] * len(settlements)
+    done = set(map(id, plain))
+    rest = [each for each in settlements if id(each) not in done]
+    others = iter((yield from _settle_rest(rest, now)))
+    return [id(each) in done or next(others) for each in settlements]
+
+
+def _settle_rest(settlements: Sequence[Settlement], now: datetime | None) -> Steps[list[bool]]:
     instant = clock(now)
     rows = yield Statement(
         RUNNING, [(each.job_id.bytes, each.token) for each in settlements], many=True

@@ -1,0 +1,69 @@
+"""The common end of an attempt on SQLite: the job succeeded, and nothing waits for that.
+
+One statement a table for a whole batch: rows do not pass through Python on their way to the
+archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from duly.model.attempt import Outcome
+from duly.model.settlement import Settlement
+from duly.store.operation import Statement, Steps
+from duly.store.records import ATTEMPT_COLUMNS, ERROR_COLUMNS, JOB_COLUMNS
+
+_ENDED = {
+    "state": "'succeeded'",
+    "finished_at": "?2",
+    "result": "input.value ->> 2",
+    "reason": "NULL",
+} | dict.fromkeys(ERROR_COLUMNS, "NULL")
+# Keys are let go, schedules and flows are told, and parents are woken elsewhere.
+ARCHIVE = (
+    f"INSERT INTO archive ({', '.join(JOB_COLUMNS)})"
+    f" SELECT {', '.join(_ENDED.get(name, f'jobs.{name}') for name in JOB_COLUMNS)}"
+    " FROM json_each(?1) AS input CROSS JOIN jobs"
+    " ON jobs.id = unhex(input.value ->> 0) AND jobs.token = input.value ->> 1"
+    " WHERE jobs.state = 'running' AND jobs.key IS NULL AND jobs.schedule_id IS NULL"
+    " AND jobs.flow_id IS NULL AND jobs.parent_id IS NULL RETURNING id, token"
+)
+_ATTEMPT = {"job_id": "jobs.id", "number": "jobs.attempt", "ended_at": "?2"} | {
+    "outcome": "'succeeded'",
+    **dict.fromkeys(ERROR_COLUMNS, "NULL"),
+}
+ATTEMPTS = (
+    f"INSERT INTO attempts ({', '.join(ATTEMPT_COLUMNS)})"
+    f" SELECT {', '.join(_ATTEMPT.get(name, f'jobs.{name}') for name in ATTEMPT_COLUMNS)}"
+    " FROM json_each(?1) AS ended CROSS JOIN jobs ON jobs.id = unhex(ended.value)"
+    " WHERE jobs.started_at IS NOT NULL"
+)
+DELETE = "DELETE FROM jobs WHERE id IN (SELECT unhex(value) FROM json_each(?1))"
+
+
+def settle_plain(settlements: Sequence[Settlement], instant: int) -> Steps[list[Settlement]]:
+    """Settle those of the settlements that are so simple; answers which have landed.
+
+    Of several for one attempt the first counts.
+    """
+    first = {(each.job_id.bytes, each.token): each for each in reversed(settlements)}
+    plain = {
+        attempt: each
+        for attempt, each in first.items()
+        if each.outcome is Outcome.SUCCEEDED and not each.scheduled and each.flow_id is None
+    }
+    if not plain:
+        return []
+    succeeded = [(job_id.hex(), token, each.result) for (job_id, token), each in plain.items()]
+    rows = yield Statement(ARCHIVE, (_json(succeeded), instant))
+    if rows:
+        ended = _json([row[0].hex() for row in rows])
+        yield Statement(ATTEMPTS, (ended, instant))
+        yield Statement(DELETE, (ended,))
+    return [plain[job_id, token] for job_id, token in rows]
+
+
+def _json(values: Sequence[object]) -> str:
+    return msgspec.json.encode(values).decode()
