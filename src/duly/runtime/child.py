@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -37,6 +38,8 @@ def main() -> None:
     lease = LeaseClock(orders.settings.lease, orders.registered_at, board)
     configure_logs(orders.log_level, orders.log_format)
     app = load_target(orders.app)
+    # What is loaded now stays: the collector need not walk it again and again.
+    gc.freeze()
     code = STOPPED_SHORT
     try:
         # Not asyncio.run: it would wait for tasks that do not heed their cancellation.
