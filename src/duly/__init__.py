@@ -6,6 +6,7 @@ from duly.client.flow_run import FlowRun
 from duly.client.job import Job
 from duly.client.prepared import Group, Prepared, chain, each, group
 from duly.client.task import AsyncTask, NamedTask, Task
+from duly.clock import ManualClock
 from duly.control import Cancel, Retry, Snooze, TimeLimitExceeded
 from duly.errors import (
     ConfigurationError,
@@ -25,6 +26,9 @@ from duly.errors import (
     ScheduleConflict,
     SchemaAhead,
     SchemaBehind,
+    StepChanged,
+    StepFailed,
+    StepRefused,
     StoreError,
     StoreFull,
     StoreUnavailable,
@@ -33,9 +37,11 @@ from duly.errors import (
     UnknownJob,
     UnknownSchedule,
     UnknownTask,
+    WaitTimeout,
     WrongConnection,
 )
 from duly.model.attempt import Attempt, Failure, Outcome
+from duly.model.event import Emitted, Event
 from duly.model.flow import (
     FailurePolicy,
     FlowChange,
@@ -56,9 +62,11 @@ from duly.model.schedule import (
     TickKind,
     TickOutcome,
 )
+from duly.model.step import Step, StepKind, StepState
 from duly.policy.recurrence import CalendarInterval, Cron, Every, Moments, Recurrence, every
 from duly.policy.retry import exponential, fixed, linear
-from duly.runtime.context import JobContext, current
+from duly.runtime.blocking import BlockingContext
+from duly.runtime.context import JobContext, current, current_blocking
 from duly.version import VERSION
 
 LOW = Priority.LOW
@@ -76,6 +84,7 @@ __all__ = [
     "App",
     "AsyncTask",
     "Attempt",
+    "BlockingContext",
     "CalendarInterval",
     "Cancel",
     "Cancellation",
@@ -85,6 +94,8 @@ __all__ = [
     "Cron",
     "Delivery",
     "DulyError",
+    "Emitted",
+    "Event",
     "Every",
     "Failure",
     "FailurePolicy",
@@ -110,6 +121,7 @@ __all__ = [
     "KeyConflict",
     "KeyPolicy",
     "LastSuccess",
+    "ManualClock",
     "Moments",
     "NamedTask",
     "NodeState",
@@ -130,6 +142,12 @@ __all__ = [
     "Snooze",
     "State",
     "Status",
+    "Step",
+    "StepChanged",
+    "StepFailed",
+    "StepKind",
+    "StepRefused",
+    "StepState",
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
@@ -143,9 +161,11 @@ __all__ = [
     "UnknownJob",
     "UnknownSchedule",
     "UnknownTask",
+    "WaitTimeout",
     "WrongConnection",
     "chain",
     "current",
+    "current_blocking",
     "each",
     "every",
     "exponential",

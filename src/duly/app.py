@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import timedelta
-from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 from duly import config as configuration
-from duly.client.client import Client
+from duly.client.client import Client, as_id
+from duly.client.events import Events
 from duly.client.filtering import Conditions, criteria, page
 from duly.client.flow import Flow
 from duly.client.flow_run import FlowRuns
@@ -18,17 +19,23 @@ from duly.client.job import Job
 from duly.client.prepared import Prepared
 from duly.client.schedules import Schedules
 from duly.client.task import AsyncTask, NamedTask, Task
+from duly.clock import Clock
 from duly.hosting import Hosting
+from duly.model.event import Emitted, Event
 from duly.model.flow import FailurePolicy
 from duly.model.query import Cancellation, Count, Replay
+from duly.model.step import Step
 from duly.policy import options as option_checks
 from duly.policy.recurrence import Cron, Rule, every
 from duly.policy.recurrence.wall_clock import Fold, Gap
 from duly.registry.application import calling_package
 from duly.registry.declaring import TaskOptions, define
 from duly.registry.scheduling import Rules, ScheduleOptions, define_schedule
+from duly.registry.subscribing import define_subscription
 from duly.registry.task import Registry
+from duly.store.clocked import ClockedStore
 from duly.store.open import open_store
+from duly.store.protocol import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,11 +75,39 @@ class ScheduleDecorator:
         return task
 
 
+class SubscriptionDecorator:
+    """What `@app.on(...)` gives: it keeps the function's types."""
+
+    def __init__(
+        self, app: App, pattern: str, where: Mapping[str, Any] | None, name: str | None
+    ) -> None:
+        self._app = app
+        self._pattern = pattern
+        self._where = where
+        self._name = name
+
+    @overload
+    def __call__(self, target: T, /) -> T: ...
+    @overload
+    def __call__(self, target: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, target: Callable[P, R], /) -> Task[P, R]: ...
+
+    def __call__(self, target: Any, /) -> Any:
+        task = target if isinstance(target, Task) else self._app.task(target)
+        definition = self._app.registry.require(task.name)
+        self._app.registry.subscriptions.add(
+            define_subscription(definition, self._pattern, self._where, self._name)
+        )
+        return task
+
+
 class App:
     """Tasks and the store their jobs go to.
 
     `url` falls back on DULY_URL, then on duly.toml or [tool.duly], then on sqlite:///duly.db.
-    Nothing is opened before it is needed.
+    Nothing is opened before it is needed. `clock` replaces the time, for tests and simulations: see
+    duly.ManualClock.
     """
 
     def __init__(
@@ -87,6 +122,7 @@ class App:
         lease: Duration | None = None,
         grace: Duration | None = None,
         fair_share: float | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.config = configuration.load(
             {
@@ -103,9 +139,12 @@ class App:
         )
         self.registry = Registry(self.config.application or calling_package(self))
         self.store = open_store(self.config)
+        if clock is not None:
+            self.store = cast("Store", ClockedStore(self.store, clock))
         self.client = Client(self.store, self.config, self.registry)
         self.schedules = Schedules(self.client)
         self.flows = FlowRuns(self.client)
+        self._events = Events(self.client)
         self._hosting = Hosting(self.config, self.store, self.registry, self.client.transaction)
 
     @overload
@@ -162,6 +201,68 @@ class App:
         at a fixed delay after the end of the job before. See `cron`."""
         rule = every(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
         return ScheduleDecorator(self, name, rule, options)
+
+    def on(
+        self, pattern: str, /, *, where: Mapping[str, Any] | None = None, name: str | None = None
+    ) -> SubscriptionDecorator:
+        """Start a job of the task below for each event whose name fits: `@app.on("order.*")`.
+
+        On a plain function, which becomes a task, or on a task; it takes one argument, a
+        duly.Event. `where` has conditions on the payload, such as {"currency": "EUR"} or
+        {"customer.country": ["DE", "AT"]}. Workers store the subscription when they start; from
+        then on each event starts one job, also while none of them runs.
+        """
+        return SubscriptionDecorator(self, pattern, where, name)
+
+    def emit(
+        self,
+        name: str,
+        payload: Any = None,
+        /,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        job: UUID | str | None = None,
+        connection: object | None = None,
+    ) -> Emitted:
+        """Say that something has happened. It starts the jobs that are subscribed to it and wakes
+        those that wait for it, all in one transaction.
+
+        `key` says what it is about, such as an order's id. Of several with one `id` the first
+        counts. With `job` it is a signal, for that job only. `connection` is the caller's own: the
+        event is committed with the caller's transaction.
+        """
+        return self._events.emit(self._events.record(name, payload, key, id, job), connection)
+
+    async def aemit(
+        self,
+        name: str,
+        payload: Any = None,
+        /,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        job: UUID | str | None = None,
+        connection: object | None = None,
+    ) -> Emitted:
+        """Say that something has happened, without blocking the event loop; see `emit`."""
+        event = self._events.record(name, payload, key, id, job)
+        return await self._events.aemit(event, connection)
+
+    def events(
+        self,
+        *,
+        limit: int = 100,
+        name: str | None = None,
+        key: str | None = None,
+        before: str | None = None,
+    ) -> Sequence[Event]:
+        """Stored events, the latest first; for the next page pass the last one's id as `before`."""
+        return self._events.list(page(limit), name, key, before)
+
+    def steps(self, job_id: UUID | str) -> Sequence[Step]:
+        """The recorded steps of a job, in the order they were recorded."""
+        return self.client.run(self.store.steps(as_id(job_id))).steps
 
     def schedule(
         self, name: str, task: Task[..., Any] | str, rule: Rules, **options: Unpack[ScheduleOptions]

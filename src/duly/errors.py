@@ -21,6 +21,11 @@ DulyError
 │   └── JobCancelled                the job was cancelled, or expired
 ├── ResultTimeout (TimeoutError)    the job has not finished in time; it goes on
 ├── NotInTask (RuntimeError)        duly.current() outside a running task
+├── StepError                       a durable step
+│   ├── StepFailed                  its function raised, or its time limit passed
+│   ├── StepChanged                 what is recorded does not fit the code that runs now
+│   └── StepRefused                 the attempt is no longer the job's: nothing was recorded
+├── WaitTimeout (TimeoutError)      the event did not come in time
 └── StoreError
     ├── StoreUnavailable            the database cannot be reached
     ├── StoreFull                   no room on the disk; what was accepted is kept
@@ -210,6 +215,52 @@ class ResultTimeout(DulyError, TimeoutError):
 
 class NotInTask(DulyError, RuntimeError):
     """`duly.current()` was called outside a running task."""
+
+
+class StepError(DulyError):
+    """Something about a durable step."""
+
+
+class StepFailed(StepError):
+    """A step's function raised. It is the same when the job is run again from where it was.
+
+    `type` and `message` tell what it raised; the first time that is the cause, too.
+    """
+
+    def __init__(self, step: str, kind: str, message: str) -> None:
+        self.step = step
+        self.type = kind
+        self.message = message
+        super().__init__(f"step {step!r} failed: {kind}: {message}")
+
+
+class StepChanged(StepError):
+    """What is recorded of a step does not fit the code that runs now; the step was not run."""
+
+    def __init__(self, step: str, problem: str) -> None:
+        self.step = step
+        super().__init__(f"step {step!r}: {problem}")
+
+
+class StepRefused(StepError):
+    """The job is not this attempt's any more: nothing was recorded."""
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+        super().__init__(
+            f"step {step!r} was not recorded: the job was taken from this worker and is run by "
+            "another"
+        )
+
+
+class WaitTimeout(DulyError, TimeoutError):
+    """An event did not come in the time that the job wanted to wait."""
+
+    def __init__(self, event: str, key: str | None) -> None:
+        self.event = event
+        self.key = key
+        which = f" with key {key!r}" if key is not None else ""
+        super().__init__(f"no event {event!r}{which} came in time")
 
 
 class StoreError(DulyError):

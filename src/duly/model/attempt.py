@@ -20,6 +20,8 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
     RELEASED = "released"
     SNOOZED = "snoozed"
+    SUSPENDED = "suspended"
+    UNDONE = "undone"
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):

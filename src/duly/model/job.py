@@ -102,6 +102,8 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     `arguments`, `metadata` and `result` are JSON texts; durations are seconds. `token` counts
     claims, `attempt` counts charged attempts (the running one included), `generation` counts
     replays from 1. `started_at` is empty while an at-most-once job is claimed but not begun.
+    `stepped` says that steps are recorded; `undos` counts its compensations; while these run,
+    `undoing` is the final state that follows.
     """
 
     id: UUID
@@ -138,6 +140,9 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     finished_at: datetime | None = None
     result: str | None = None
     reason: str | None = None
+    stepped: bool = False
+    undos: int = 0
+    undoing: State | None = None
     error: Failure | None = None
 
     def status(self, now: datetime) -> Status:

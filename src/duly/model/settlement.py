@@ -9,6 +9,7 @@ import msgspec
 
 from duly.model.attempt import Failure, Outcome
 from duly.model.job import State
+from duly.model.step import Wait
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -16,8 +17,9 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `state` is where the job goes; a pending one is due `delay` after the store's clock. A crash
     is charged to the job when it `crashed_alone`: nobody else can have caused it. `scheduled`
-    says that a schedule may wait for the job's end; the success of a job of a flow names
-    `flow_id`, else it is not taken.
+    says that a schedule may wait for the job's end, `parent_id` which job may; the success of a job
+    of a flow names `flow_id`, else it is not taken. A job that goes to waiting is due at the first
+    end of its `waits`.
     """
 
     job_id: UUID
@@ -31,10 +33,16 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     crashed_alone: bool = False
     scheduled: bool = False
     flow_id: UUID | None = None
+    parent_id: UUID | None = None
+    waits: tuple[Wait, ...] = ()
 
 
 def succeed(
-    job_id: UUID, token: int, result: str | None, flow_id: UUID | None = None
+    job_id: UUID,
+    token: int,
+    result: str | None,
+    flow_id: UUID | None = None,
+    parent_id: UUID | None = None,
 ) -> Settlement:
     """The job is done."""
     return Settlement(
@@ -44,6 +52,7 @@ def succeed(
         state=State.SUCCEEDED,
         result=result,
         flow_id=flow_id,
+        parent_id=parent_id,
     )
 
 
@@ -71,6 +80,7 @@ def bury(
     reason: str,
     error: Failure | None,
     outcome: Outcome = Outcome.FAILED,
+    parent_id: UUID | None = None,
 ) -> Settlement:
     """The attempt failed and none follows: the job is dead."""
     return Settlement(
@@ -80,6 +90,7 @@ def bury(
         state=State.DEAD,
         reason=reason,
         error=error,
+        parent_id=parent_id,
     )
 
 
@@ -107,4 +118,15 @@ def snooze(job_id: UUID, token: int, delay: timedelta) -> Settlement:
         outcome=Outcome.SNOOZED,
         state=State.PENDING,
         delay=delay,
+    )
+
+
+def suspend(job_id: UUID, token: int, *waits: Wait) -> Settlement:
+    """The task waits: the job is a row until the first of these ends, without a charge."""
+    return Settlement(
+        job_id=job_id,
+        token=token,
+        outcome=Outcome.SUSPENDED,
+        state=State.WAITING,
+        waits=waits,
     )

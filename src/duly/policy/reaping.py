@@ -14,12 +14,13 @@ def after_crash(job: JobRecord, cause: str) -> Settlement:
     A job that had not started goes back as it was. One that started goes back too, to be run
     alone in a process beside its worker: a crash there is its own and is charged by the worker,
     which lives to tell. The death of a worker itself is charged to nobody, also not to those
-    that ran in processes beside it. An at-most-once job that started is never run again.
+    that ran in processes beside it. An at-most-once job that started is never run again; but its
+    compensations are.
     """
     if job.started_at is None:
         return release(job.id, job.token)
     error = Failure(type="WorkerCrashed", message=cause, fingerprint="WorkerCrashed")
-    lost = job.delivery is Delivery.AT_MOST_ONCE
+    lost = job.delivery is Delivery.AT_MOST_ONCE and job.undoing is None
     return Settlement(
         job_id=job.id,
         token=job.token,
@@ -28,4 +29,5 @@ def after_crash(job: JobRecord, cause: str) -> Settlement:
         reason=REASON_LOST if lost else None,
         error=error,
         flow_id=job.flow_id,
+        parent_id=job.parent_id,
     )

@@ -32,7 +32,7 @@ class Change(StrEnum):
 
 
 TRANSITIONS: dict[Change, tuple[frozenset[State], State]] = {
-    Change.CLAIM: (frozenset({State.PENDING}), State.RUNNING),
+    Change.CLAIM: (frozenset({State.PENDING, State.WAITING}), State.RUNNING),
     Change.SUCCEED: (frozenset({State.RUNNING}), State.SUCCEEDED),
     Change.RETRY: (frozenset({State.RUNNING}), State.PENDING),
     Change.RELEASE: (frozenset({State.RUNNING}), State.PENDING),
@@ -55,9 +55,17 @@ LIVE = frozenset({State.PENDING, State.BLOCKED, State.RUNNING, State.WAITING})
 FINAL = frozenset(State) - LIVE
 CANCELLED_AT_ONCE = TRANSITIONS[Change.CANCEL][0] - {State.RUNNING}
 
+# What a claim takes once its time has come: a suspended job needs nobody to wake it by time.
+CLAIMABLE = TRANSITIONS[Change.CLAIM][0]
+
 # Outcomes that count against a job's attempts. Crashes have a budget of their own; a release, a
-# snooze and a cancellation are not the job's fault.
+# snooze, a suspension and a cancellation are not the job's fault.
 CHARGED = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST})
+
+
+def undoes_first(target: State, undos: int, undoing: object) -> bool:
+    """Whether a job's compensations have to run before it may end so."""
+    return target in (State.DEAD, State.CANCELLED) and undos > 0 and undoing is None
 
 
 def is_legal(before: State, after: State) -> bool:

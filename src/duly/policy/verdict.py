@@ -10,6 +10,7 @@ import msgspec
 from duly.model.attempt import Attempt, Failure, Outcome
 from duly.model.job import Delivery, JobRecord, State
 from duly.model.settlement import Settlement
+from duly.model.step import Wait
 
 REASON_EXHAUSTED = "attempts exhausted"
 REASON_GAVE_UP = "not worth another attempt"
@@ -24,7 +25,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     """How an attempt ended, as the one who ran it saw it.
 
     `delay` is the pause before the next attempt of a failed or snoozed one; `final` says that
-    none shall follow.
+    none shall follow. A suspended one has `waits`.
     """
 
     outcome: Outcome
@@ -33,6 +34,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     delay: float = 0.0
     final: bool = False
     reason: str | None = None
+    waits: tuple[Wait, ...] = ()
 
 
 def settlement(job: JobRecord, verdict: Verdict) -> Settlement:
@@ -52,6 +54,8 @@ def settlement(job: JobRecord, verdict: Verdict) -> Settlement:
         crashed_alone=verdict.outcome is Outcome.CRASHED,
         scheduled=job.schedule_id is not None,
         flow_id=job.flow_id,
+        parent_id=job.parent_id,
+        waits=verdict.waits,
     )
 
 
@@ -63,6 +67,10 @@ def _destination(job: JobRecord, verdict: Verdict) -> tuple[State, str | None]:
             return State.CANCELLED, verdict.reason
         case Outcome.RELEASED | Outcome.SNOOZED:
             return State.PENDING, None
+        case Outcome.SUSPENDED:
+            return State.WAITING, None
+        case Outcome.UNDONE:
+            return job.undoing or State.DEAD, verdict.reason or job.reason
         case Outcome.CRASHED:
             # The job ran alone: the crash is its own.
             exhausted = verdict.final or job.crashes + 1 >= job.max_crashes

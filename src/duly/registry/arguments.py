@@ -178,6 +178,11 @@ class ArgumentCodec:
             return None
         return Any if parameter.annotation is Parameter.empty else parameter.annotation
 
+    def first_parameter(self) -> str | None:
+        """The name of the first argument that can be given by name."""
+        named = (each.name for each in self._parameters if each.kind in _BY_NAME)
+        return next(named, None)
+
     def schema(self) -> dict[str, Any]:
         """The JSON Schema (2020-12) of the stored object. Not to be changed."""
         return self._schema

@@ -89,7 +89,7 @@ def define(function: Callable[..., Any], **given: Unpack[TaskOptions]) -> TaskDe
         max_crashes=max(1, options.retries(given.get("max_crashes", 3), "max_crashes")),
     )
     retry = RetryPolicy(
-        backoff=_backoff(given.get("backoff")),
+        backoff=backoff_of(given.get("backoff")),
         jitter=given.get("jitter", True),
         retry_on=_exceptions("retry_on", given.get("retry_on", Exception)),
         give_up_on=_exceptions("give_up_on", given.get("give_up_on", ())),
@@ -142,7 +142,8 @@ def _delivery(given: TaskOptions) -> Delivery:
         raise InvalidOption("delivery", f"must be one of '{known}'; got {value!r}") from None
 
 
-def _backoff(value: Backoff | Duration | Sequence[Duration] | None) -> Backoff:
+def backoff_of(value: Backoff | Duration | Sequence[Duration] | None) -> Backoff:
+    """A backoff as people write it."""
     if value is None:
         return DEFAULT_BACKOFF
     if isinstance(value, timedelta | float | int | str):

@@ -14,6 +14,7 @@ from duly.model.job import Delivery, Priority
 from duly.policy.retry import RetryPolicy
 from duly.registry.arguments import ArgumentCodec, ResultCodec
 from duly.registry.scheduling import DeclaredSchedules
+from duly.registry.subscribing import DeclaredSubscriptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +101,12 @@ def _seconds(duration: timedelta | None) -> float | None:
 
 
 class Registry:
-    """The tasks of one app, by name, and the schedules that its code declares."""
+    """The tasks of one app, by name, and the schedules and subscriptions that its code
+    declares."""
 
     def __init__(self, application: str) -> None:
         self.schedules = DeclaredSchedules(application)
+        self.subscriptions = DeclaredSubscriptions()
         self._tasks: dict[str, TaskDefinition] = {}
 
     def add(self, definition: TaskDefinition) -> None:

@@ -12,7 +12,13 @@ from datetime import timedelta
 from typing import Any
 
 from duly.control import Cancel, Retry, Snooze, TimeLimitExceeded
-from duly.errors import InvalidArguments, PayloadTooLarge, StoreFull, StoreUnavailable
+from duly.errors import (
+    InvalidArguments,
+    PayloadTooLarge,
+    StepFailed,
+    StoreFull,
+    StoreUnavailable,
+)
 from duly.model.attempt import Outcome
 from duly.model.job import JobRecord
 from duly.model.settlement import succeed
@@ -27,6 +33,7 @@ from duly.store.protocol import Store
 
 SILENCE_WITHOUT_LIMIT = timedelta(hours=1)
 SILENCE_AFTER_LIMIT = timedelta(minutes=1)
+COMPENSATION_PAUSE = 5.0
 
 _chance = random.Random()
 
@@ -46,11 +53,15 @@ async def run_async(
     running.set(context)
     process = os.getpid()
     try:
+        if job.stepped:
+            await context.carry_out(context.durable.load())
         args, kwargs = definition.arguments.decode(job.arguments)
         value = await definition.function(*args, **kwargs)
-        return returned(definition, value, limit)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
-        return raised(definition, job, error)
+        return concluded(context) or returned(definition, value, limit)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        return concluded(context) or raised(definition, job, error)
     finally:
         _end_copy_of(process)
 
@@ -62,13 +73,16 @@ def run_blocking(
     token = running.set(context)
     process = os.getpid()
     try:
-        args, kwargs = definition.arguments.decode(job.arguments)
-        value = definition.function(*args, **kwargs)
         if definition.is_async:
-            value = asyncio.run(value)
-        return returned(definition, value, limit)
+            value = asyncio.run(_loaded(definition, job, context))
+        else:
+            if job.stepped:
+                context.carry_out(context.durable.load())
+            args, kwargs = definition.arguments.decode(job.arguments)
+            value = definition.function(*args, **kwargs)
+        return concluded(context) or returned(definition, value, limit)
     except BaseException as error:
-        return raised(definition, job, error)
+        return concluded(context) or raised(definition, job, error)
     finally:
         _end_copy_of(process)
         running.reset(token)
@@ -100,7 +114,7 @@ def run_transactional(
             if verdict.outcome is not Outcome.SUCCEEDED or context.noticed:
                 raise _RollBack
             code_ended = True
-            settlement = succeed(job.id, job.token, verdict.result, job.flow_id)
+            settlement = succeed(job.id, job.token, verdict.result, job.flow_id, job.parent_id)
             (landed,) = store.carry(connection).run(store.settle([settlement]))
             if not landed:
                 raise Superseded
@@ -130,6 +144,42 @@ def _longest_silence(job: JobRecord) -> timedelta:
 
 class _RollBack(Exception):
     """The task failed: what it wrote goes with it."""
+
+
+async def _loaded(definition: TaskDefinition, job: JobRecord, context: JobContext) -> Any:
+    if job.stepped:
+        await context.carry_out(context.durable.load())
+    args, kwargs = definition.arguments.decode(job.arguments)
+    return await definition.function(*args, **kwargs)
+
+
+async def run_compensations(job: JobRecord, context: JobContext) -> Verdict:
+    """Undo what a job has done that is about to end, one compensation after another."""
+    running.set(context)
+    try:
+        await context.carry_out(context.durable.load())
+        failed = await context.carry_out(context.durable.undo())
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        suspended = concluded(context)
+        if suspended is None:
+            logger.warning("compensations of job %s go on later: %s", job.id, error)
+        return suspended or Verdict(Outcome.SNOOZED, delay=COMPENSATION_PAUSE)
+    if not failed:
+        return Verdict(Outcome.UNDONE)
+    reason = f"{job.reason}; compensation failed: {', '.join(failed)}"
+    return Verdict(Outcome.UNDONE, reason=reason)
+
+
+def concluded(context: JobContext) -> Verdict | None:
+    """The verdict on an attempt that ended because the job waits, whatever its code made of that;
+    None when it does not wait. Steps that were passed over are told."""
+    if context.job.stepped and context.job.undoing is None:
+        context.durable.report_passed_over()
+    if not context.suspended:
+        return None
+    return Verdict(Outcome.SUSPENDED, waits=context.durable.waits)
 
 
 def _end_copy_of(process: int) -> None:
@@ -163,12 +213,21 @@ def raised(definition: TaskDefinition, job: JobRecord, error: BaseException) -> 
             return Verdict(
                 Outcome.FAILED, error=failure_of(error), final=True, reason="invalid arguments"
             )
-    timed_out = isinstance(error, TimeLimitExceeded)
+    if isinstance(error, StepFailed) and error.__cause__ is not None:
+        # What the task says about exceptions is about those of its steps, too.
+        return _judged(definition, job, error, error.__cause__)
+    return _judged(definition, job, error, error)
+
+
+def _judged(
+    definition: TaskDefinition, job: JobRecord, error: BaseException, cause: BaseException
+) -> Verdict:
+    timed_out = isinstance(cause, TimeLimitExceeded)
     return Verdict(
         Outcome.TIMED_OUT if timed_out else Outcome.FAILED,
         error=failure_of(error),
         delay=_delay(definition, job),
-        final=_gives_up(definition.retry, error),
+        final=_gives_up(definition.retry, cause),
     )
 
 

@@ -15,6 +15,7 @@ from duly.runtime.attempt import (
     Transaction,
     run_async,
     run_blocking,
+    run_compensations,
     run_transactional,
 )
 from duly.runtime.context import running
@@ -60,13 +61,17 @@ class Executor:
 
     def runs_elsewhere(self, job: JobRecord, definition: TaskDefinition) -> bool:
         """Whether the job's code runs in a process beside this one."""
+        if job.undoing is not None:
+            return False
         isolate = definition.execution.isolate
         return isolate or (job.alone and self._isolation.can_run(job, definition))
 
     def launch(self, slot: Slot) -> None:
         """Run the slot's code."""
         job, definition = slot.job, slot.definition
-        if self.runs_elsewhere(job, definition):
+        if job.undoing is not None:
+            slot.task = self._loop.create_task(self._run_on_loop(slot))
+        elif self.runs_elsewhere(job, definition):
             slot.task = self._loop.create_task(self._run_isolated(slot))
         elif job.delivery is Delivery.TRANSACTIONAL:
             self._send_to_thread(slot, lambda: self._in_transaction(slot))
@@ -90,9 +95,12 @@ class Executor:
         try:
             if slot.told_to_stop:
                 raise asyncio.CancelledError("told to stop before it began")
-            verdict = slot.judged(
-                await run_async(slot.definition, slot.job, slot.context, self._payload_limit)
-            )
+            if slot.job.undoing is not None:
+                verdict = await run_compensations(slot.job, slot.context)
+            else:
+                verdict = slot.judged(
+                    await run_async(slot.definition, slot.job, slot.context, self._payload_limit)
+                )
         except asyncio.CancelledError as error:
             verdict = slot.verdict_when_stopped(error)
         self._done(slot, verdict)

@@ -5,6 +5,7 @@ Run as `python -m duly.runtime.isolated DESCRIPTOR`.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 import resource
@@ -12,9 +13,13 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import AbstractContextManager
 from typing import Any
 
+import msgspec
+
 from duly.control import TimeLimitExceeded
+from duly.errors import StoreUnavailable
 from duly.model.attempt import Failure, Outcome
 from duly.model.job import Delivery, JobRecord
 from duly.policy.verdict import Verdict
@@ -23,9 +28,10 @@ from duly.runtime.attempt import Superseded, raised, run_blocking, run_transacti
 from duly.runtime.context import JobContext
 from duly.runtime.failure import failure_of
 from duly.runtime.frames import framed, receive
-from duly.runtime.isolation import Assignment, Message, Place
+from duly.runtime.isolation import Answer, Assignment, Message, Place
 from duly.runtime.parent import die_with_parent, leave_stopping_to_the_parent
 from duly.runtime.reporter import LogCapture
+from duly.runtime.step_port import ANSWERS, Keep, Request, StorePort, no_transaction
 from duly.runtime.target import load_target
 from duly.runtime.text import storable
 
@@ -36,11 +42,31 @@ class _Worker:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lock = threading.Lock()
+        self._asking = threading.Lock()
+        self.app: Any = None
+        """The app of the task at hand, where it is known."""
 
     def next_assignment(self) -> Assignment | None:
         """The next job; None when the worker has hung up."""
         assignment: Assignment | None = receive(self._connection, Assignment)
         return assignment
+
+    def ask(self, request: Request) -> Any:
+        """See Port.ask; the worker has the store."""
+        with self._asking:
+            self.tell(Message(ask=request))
+            answer = receive(self._connection, Answer)
+        if answer is None or answer.problem is not None:
+            raise StoreUnavailable("the worker is gone" if answer is None else answer.problem)
+        return msgspec.json.decode(answer.value, type=ANSWERS[type(request)])
+
+    async def aask(self, request: Request) -> Any:
+        """See Port.aask."""
+        return await asyncio.to_thread(self.ask, request)
+
+    def transaction(self) -> AbstractContextManager[tuple[Any, Keep]]:
+        """See Port.transaction."""
+        return no_transaction() if self.app is None else _transaction(self.app)
 
     def tell(self, message: Message) -> None:
         """Send a message, whole."""
@@ -93,7 +119,10 @@ def _perform(assignment: Assignment, worker: _Worker) -> Verdict | None:
     def report(job: JobRecord, fraction: float, message: str) -> None:
         worker.tell(Message(fraction=fraction, text=storable(message)))
 
-    context = JobContext(assignment.job, report)
+    worker.app = app
+    context = JobContext(
+        assignment.job, report, worker, assignment.payload_limit, definition.is_async
+    )
     worker.tell(Message(ready=True))
     _limit_memory(assignment.memory_limit)
     signal.signal(signal.SIGALRM, _out_of_time)
@@ -120,6 +149,10 @@ def _run(
         client = app.client
         return run_transactional(definition, job, context, limit, client.store, client.transaction)
     return run_blocking(definition, job, context, limit)
+
+
+def _transaction(app: Any) -> AbstractContextManager[tuple[Any, Keep]]:
+    return StorePort(app.client.store, app.client.transaction).transaction()
 
 
 def _find(place: Place) -> tuple[Any, TaskDefinition | None]:

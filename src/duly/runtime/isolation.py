@@ -10,6 +10,7 @@ import sys
 
 import msgspec
 
+from duly.errors import DulyError
 from duly.model.attempt import Failure, Outcome
 from duly.model.job import Delivery, JobRecord
 from duly.model.report import LogLine
@@ -20,6 +21,7 @@ from duly.runtime.frames import framed, read_frame
 from duly.runtime.machine import cause_of_death
 from duly.runtime.processes import Companion, spawn
 from duly.runtime.slot import Slot
+from duly.runtime.step_port import Request
 
 JOBS_A_PROCESS = 200
 
@@ -51,7 +53,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     It `begins` when it has the assignment, and is `ready` when it has found the task's code.
     `settled` instead of a verdict: a transactional job has committed its own completion;
     `refused`: its token was stale. `worn` says with either that the process is not fit for
-    another job.
+    another job. What it asks of the store is answered by an Answer.
     """
 
     begins: bool = False
@@ -63,6 +65,14 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     settled: bool = False
     refused: bool = False
     worn: bool = False
+    ask: Request | None = None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the store says to an isolated process: a value as JSON, or what is wrong."""
+
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    problem: str | None = None
 
 
 class _Process:
@@ -158,6 +168,9 @@ class Isolation:
                     slot.context.progress(message.fraction, message.text)
                 elif message.line is not None:
                     _pass_on(message.line)
+                elif message.ask is not None:
+                    companion.writer.write(framed(await _answer(slot, message.ask)))
+                    await companion.writer.drain()
                 elif message.verdict is not None or message.settled or message.refused:
                     self._keep(process, message.worn)
                     if message.refused:
@@ -228,6 +241,15 @@ def _not_isolatable(job: JobRecord) -> Verdict:
         final=True,
         reason="cannot be isolated",
     )
+
+
+async def _answer(slot: Slot, request: Request) -> Answer:
+    assert slot.context.port is not None
+    try:
+        value = await slot.context.port.aask(request)
+    except DulyError as error:
+        return Answer(problem=str(error))
+    return Answer(msgspec.Raw(msgspec.json.encode(value)))
 
 
 def _pass_on(line: LogLine) -> None:

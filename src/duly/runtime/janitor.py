@@ -16,13 +16,14 @@ FLOWS_AT_ONCE = 10
 MOST_BATCHES = 50
 TEND_EVERY = 60
 TICKS_KEPT = timedelta(days=90)
+EVENTS_KEPT = timedelta(days=30)
 
 logger = logging.getLogger("duly.janitor")
 
 
 class Janitor:
     """Cancels jobs that expired while no worker came for them, and forgets old finished ones, old
-    flows and what became of old ticks.
+    flows, what became of old ticks, old events and the steps of forgotten jobs.
 
     Several nodes may do so at once; each takes small bites, and none has to do it.
     """
@@ -38,9 +39,11 @@ class Janitor:
         await store.arun(store.expire(BATCH))
         await store.arun(store.free_keys(BATCH))
         await store.arun(store.purge_ticks(datetime.now(UTC) - TICKS_KEPT, BATCH))
+        await store.arun(store.purge_events(datetime.now(UTC) - EVENTS_KEPT, BATCH))
         await store.arun(store.start_queued_flows())
         oldest = datetime.now(UTC) - self._retention.longest_archived()
         await store.arun(store.purge_flows(oldest, FLOWS_AT_ONCE))
+        await store.arun(store.purge_steps(oldest, BATCH))
         await self._purge()
         if self._rounds % TEND_EVERY == 0:
             for name in await asyncio.to_thread(store.tend, oldest):

@@ -113,7 +113,9 @@ class Settler:
             del self._pending[:1]
             return
         failure = Failure(type(error).__name__, storable(str(error)))
-        self._pending[0] = bury(refused.job_id, refused.token, REASON_REFUSED, failure)
+        self._pending[0] = bury(
+            refused.job_id, refused.token, REASON_REFUSED, failure, parent_id=refused.parent_id
+        )
         await self._write(self._pending[:1])
 
 

@@ -34,6 +34,8 @@ from duly.runtime.reporter import Reporter
 from duly.runtime.settings import WorkerSettings
 from duly.runtime.settler import Settler
 from duly.runtime.slot import Slot
+from duly.runtime.step_port import StorePort
+from duly.runtime.subscriber import Subscriber
 from duly.runtime.watching import Watching
 from duly.store.protocol import Store
 
@@ -90,10 +92,12 @@ class Worker:
         self._limits = TimeLimits(self._give_up)
         self._settler = Settler(store, lease, self._written)
         self._reporter = Reporter(store)
+        self._port = StorePort(store, transaction)
         self._claimer = Loop("claims", self._claim)
         self._leases = Loop("lease", self._watch_lease)
         self._cancellations = Loop("cancellations", self._look_for_cancellations)
         self._reports = Loop("reports", self._reporter.tick)
+        self._subscriber = Subscriber(store, registry.subscriptions)
         self._slot_freed = asyncio.Event()
         self._no_claim = asyncio.Event()
         self._no_claim.set()
@@ -127,6 +131,7 @@ class Worker:
     async def run(self) -> Ending:
         """Work until drained, or until the lease is lost."""
         self._reporter.capture_logs()
+        await self._subscriber.declare()
         watching = self._watching = Watching(self._store, self._loop, self._on_change)
         roles = [
             asyncio.create_task(role)
@@ -136,6 +141,7 @@ class Worker:
                 self._cancellations.run(),
                 self._reports.run(),
                 self._settler.run(),
+                Loop("subscriptions", self._subscriber.tick).run(),
             )
         ]
         try:
@@ -348,7 +354,14 @@ class Worker:
 
     def _start(self, job: JobRecord) -> None:
         definition = self._registry.require(job.task)
-        slot = Slot(job, definition, JobContext(job, self._reporter.progress))
+        context = JobContext(
+            job,
+            self._reporter.progress,
+            self._port,
+            self.settings.payload_limit,
+            definition.is_async or job.undoing is not None,
+        )
+        slot = Slot(job, definition, context)
         self._running[job.id] = slot
         self._limits.watch(slot, self._executor.runs_elsewhere(job, definition))
         if slot.deadline is not None and slot.deadline == self._first_deadline():

@@ -31,11 +31,12 @@ from duly.model.worker import Worker
 from duly.store.flow_verbs import FlowVerbs
 from duly.store.operation import Operation, Wake
 from duly.store.schedule_verbs import ScheduleVerbs
+from duly.store.step_verbs import StepVerbs
 
 T = TypeVar("T")
 
 
-class Verbs(ScheduleVerbs, FlowVerbs, Protocol):
+class Verbs(ScheduleVerbs, FlowVerbs, StepVerbs, Protocol):
     """What can be done to jobs, and asked about them."""
 
     def enqueue(
@@ -55,11 +56,11 @@ class Verbs(ScheduleVerbs, FlowVerbs, Protocol):
     def claim(self, demand: Demand, now: datetime | None = None) -> Operation[list[JobRecord]]:
         """Make due jobs running under the demanding worker, each with its next token.
 
-        Only pending jobs with run_at <= now, in the given queues and of the given tasks, not in
-        a paused queue: highest priority first, then earliest run_at, then id. A job is given to
-        one claimer at most. The attempt is charged now; an uncharged outcome gives it back. A
-        job whose expires_at has passed is cancelled as expired instead. Raises LeaseLost when
-        the worker is not registered or its lease has ended. Fewer than `limit` does not mean
+        Only pending and waiting jobs with run_at <= now, in the given queues and of the given
+        tasks, not in a paused queue: highest priority first, then earliest run_at, then id. A job
+        is given to one claimer at most. The attempt is charged now; an uncharged outcome gives it
+        back. A job whose expires_at has passed is cancelled as expired instead. Raises LeaseLost
+        when the worker is not registered or its lease has ended. Fewer than `limit` does not mean
         that no more are due: another claimer may have held them for a moment.
         """
         ...
@@ -81,7 +82,8 @@ class Verbs(ScheduleVerbs, FlowVerbs, Protocol):
         Answers in order whether each landed. One with a stale token, or of a job that is not
         running, changes nothing and gets False. A job that would go back to pending although
         its cancellation was requested is cancelled. Final states release the job's key, and
-        move the job's flow on.
+        move the job's flow on. An attempt that is suspended leaves no row. See StepVerbs for
+        waiting jobs and compensations.
         """
         ...
 
@@ -131,7 +133,8 @@ class Verbs(ScheduleVerbs, FlowVerbs, Protocol):
     def cancel(
         self, job_ids: Sequence[UUID], reason: str | None = None, now: datetime | None = None
     ) -> Operation[list[Cancellation]]:
-        """Cancel what has not started, ask for it where it runs; answers in order."""
+        """Cancel what has not started, ask for it where it runs, or where compensations have to
+        run first; answers in order."""
         ...
 
     def cancel_requests(self, worker: UUID) -> Operation[list[tuple[UUID, int]]]:
@@ -143,12 +146,14 @@ class Verbs(ScheduleVerbs, FlowVerbs, Protocol):
         job_ids: Sequence[UUID],
         arguments: str | None = None,
         now: datetime | None = None,
+        keep_steps: bool = True,
     ) -> Operation[list[Replay]]:
         """Make dead jobs pending and due, in a new generation with fresh attempts.
 
-        Id, key, token and the rows of earlier attempts stay. `arguments` replaces theirs. A job
-        whose key another holds by now stays dead (`key_held`). A flow goes on from the job that
-        is replayed, unless it is still on its way out (`flow_ending`). Answers in order.
+        Id, key, token and the rows of earlier attempts stay; recorded steps too, unless they have
+        been compensated or `keep_steps` is false. `arguments` replaces theirs. A job whose key
+        another holds by now stays dead (`key_held`). A flow goes on from the job that is replayed,
+        unless it is still on its way out (`flow_ending`). Answers in order.
         """
         ...
 

@@ -11,6 +11,7 @@ import msgspec
 
 from duly.errors import KeyConflict
 from duly.model.attempt import Attempt, Failure
+from duly.model.event import EventRecord
 from duly.model.flow import (
     Edge,
     FlowNode,
@@ -21,8 +22,11 @@ from duly.model.flow import (
     Rule,
 )
 from duly.model.job import Draft, JobRecord, KeyPolicy, State
-from duly.model.schedule import ScheduleRecord, Step, Tick
+from duly.model.schedule import ScheduleRecord, Tick
+from duly.model.schedule import Step as ScheduleStep
 from duly.model.settlement import Settlement
+from duly.model.step import FOREVER, Step, StepWrite, Wait
+from duly.policy.states import FINAL
 from duly.store.operation import Wake
 
 ERROR_COLUMNS = ("error_type", "error_message", "error_traceback", "error_fingerprint")
@@ -32,6 +36,9 @@ SCHEDULE_COLUMNS = (*ScheduleRecord.__struct_fields__, "pause_after_failures")
 TICK_COLUMNS = Tick.__struct_fields__
 FLOW_COLUMNS = FlowRecord.__struct_fields__
 NODE_COLUMNS = FlowNode.__struct_fields__
+STEP_COLUMNS = Step.__struct_fields__
+STEP_IDENTITY = STEP_COLUMNS[:3]
+EVENT_COLUMNS = EventRecord.__struct_fields__
 
 REASON_CANCELLED = "cancelled on request"
 REASON_EXPIRED = "expired"
@@ -128,7 +135,7 @@ class KeyedBatch:
         return draft if draft.key is None else self._contender[draft.task, draft.key]
 
 
-def drafts_of_landed(steps: Sequence[Step], landed: Collection[UUID]) -> list[Draft]:
+def drafts_of_landed(steps: Sequence[ScheduleStep], landed: Collection[UUID]) -> list[Draft]:
     """The drafts of the steps whose ticks have landed, by the ticks' jobs."""
     return [draft for step in steps for draft in step.drafts if draft.id in landed]
 
@@ -136,11 +143,31 @@ def drafts_of_landed(steps: Sequence[Step], landed: Collection[UUID]) -> list[Dr
 def wakes_of(settlements: Sequence[Settlement]) -> frozenset[Wake]:
     """Who may want to look again after these have been written."""
     wakes = {Wake.WAITERS}
-    if any(each.state is State.PENDING or each.flow_id is not None for each in settlements):
+    if any(each.state not in FINAL or each.flow_id or each.parent_id for each in settlements):
         wakes.add(Wake.WORKERS)
     if any(each.scheduled for each in settlements):
         wakes.add(Wake.SCHEDULERS)
     return frozenset(wakes)
+
+
+def until_of(write: StepWrite, now: datetime) -> Step:
+    """The step to be written, with its end counted from `now` if it has a delay."""
+    if write.delay is None:
+        return write.step
+    return msgspec.structs.replace(write.step, until=now + write.delay)
+
+
+def with_until(wait: Wait, now: datetime) -> Wait:
+    """The wait, with its step as it is to be written at `now`."""
+    step = until_of(wait.write, now)
+    write = msgspec.structs.replace(wait.write, step=step, delay=None)
+    return msgspec.structs.replace(wait, write=write)
+
+
+def due_after(waits: Sequence[Wait]) -> datetime:
+    """When a job with these waits is due, whatever else may wake it earlier."""
+    ends = [wait.write.step.until for wait in waits]
+    return min((end for end in ends if end is not None), default=FOREVER)
 
 
 def refuse_if_rejecting(draft: Draft, holder: UUID) -> None:

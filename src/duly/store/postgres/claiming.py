@@ -41,7 +41,8 @@ due AS MATERIALIZED (
     SELECT lanes.queue, lanes.task, lanes.priority, head.run_at, head.id
     FROM holder CROSS JOIN lanes CROSS JOIN LATERAL (
         SELECT run_at, id FROM {{schema}}.jobs
-        WHERE state = 'pending' AND jobs.queue = lanes.queue AND jobs.task = lanes.task
+        WHERE state IN ('pending', 'waiting')
+        AND jobs.queue = lanes.queue AND jobs.task = lanes.task
         AND jobs.priority = lanes.priority AND run_at <= {NOW}
         ORDER BY run_at, id LIMIT %(limit)s::integer
     ) head
@@ -64,7 +65,8 @@ locked AS MATERIALIZED (
     SELECT head.id, coalesce(head.expires_at <= {NOW}, false) AS late
     FROM shares CROSS JOIN LATERAL (
         SELECT id, expires_at FROM {{schema}}.jobs
-        WHERE state = 'pending' AND jobs.queue = shares.queue AND jobs.task = shares.task
+        WHERE state IN ('pending', 'waiting')
+        AND jobs.queue = shares.queue AND jobs.task = shares.task
         AND jobs.priority = shares.priority AND run_at <= {NOW}
         AND (flow_id IS NULL OR expires_at IS NULL OR expires_at > {NOW})
         ORDER BY run_at, id LIMIT shares.share FOR UPDATE SKIP LOCKED

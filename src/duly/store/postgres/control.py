@@ -7,18 +7,21 @@ from datetime import datetime
 from uuid import UUID
 
 from duly.model.flow import FlowChange
+from duly.model.job import State
 from duly.model.query import Cancellation, Replay
-from duly.policy.states import CANCELLED_AT_ONCE
+from duly.policy.states import CANCELLED_AT_ONCE, undoes_first
 from duly.store.advancing import retry
 from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.postgres.claiming import Claiming
+from duly.store.postgres.finishing import UNDO_FIRST
 from duly.store.postgres.reading import TABLES
 from duly.store.postgres.rows import CLOCK, COLUMNS, NOW, columns
 from duly.store.postgres.submission import HOLD, INHERIT, INSTANT, TAKE_OVER
 from duly.store.records import REASON_CANCELLED, REASON_EXPIRED
 
 LOCK = """
-SELECT id, state FROM {schema}.jobs WHERE id = ANY(%(jobs)s::uuid[]) ORDER BY id FOR UPDATE
+SELECT id, state, undos, undoing FROM {schema}.jobs
+WHERE id = ANY(%(jobs)s::uuid[]) ORDER BY id FOR UPDATE
 """
 KNOWN = " UNION ALL ".join(
     f"SELECT id, state FROM {{schema}}.{table} WHERE id = ANY(%(jobs)s::uuid[])" for table in TABLES
@@ -32,12 +35,13 @@ WITH {CLOCK}
 UPDATE {{schema}}.jobs SET cancel_requested_at = coalesce(cancel_requested_at, {NOW})
 WHERE id = ANY(%(jobs)s::uuid[])
 """
+FORGET_STEPS = "DELETE FROM {schema}.steps WHERE job_id = ANY(%(jobs)s::uuid[])"
 CANCEL_REQUESTS = """
 SELECT id, token FROM {schema}.jobs
 WHERE state = 'running' AND worker = %(worker)s::uuid AND cancel_requested_at IS NOT NULL
 """
 LOCK_DEAD = """
-SELECT id, task, key, flow_id FROM {schema}.dead
+SELECT id, task, key, flow_id, undoing IS NULL, stepped FROM {schema}.dead
 WHERE id = ANY(%(jobs)s::uuid[]) ORDER BY id FOR UPDATE
 """
 REPLAY = f"""
@@ -63,6 +67,9 @@ SELECT {
         finished_at="NULL",
         result="NULL",
         reason="NULL",
+        stepped="raised.stepped AND raised.id = ANY(%(keeping)s::uuid[])",
+        undos="CASE WHEN raised.id = ANY(%(keeping)s::uuid[]) THEN raised.undos ELSE 0 END",
+        undoing="NULL",
     )
 } FROM raised
 """
@@ -95,10 +102,15 @@ class Control(Claiming):
         return Operation(lambda: self._cancel_requests(worker), writes=False, atomic=False)
 
     def replay(
-        self, job_ids: Sequence[UUID], arguments: str | None = None, now: datetime | None = None
+        self,
+        job_ids: Sequence[UUID],
+        arguments: str | None = None,
+        now: datetime | None = None,
+        keep_steps: bool = True,
     ) -> Operation[list[Replay]]:
         return Operation(
-            lambda: self._replay(job_ids, arguments, now), wakes=frozenset({Wake.WORKERS})
+            lambda: self._replay(job_ids, arguments, now, keep_steps),
+            wakes=frozenset({Wake.WORKERS}),
         )
 
     def run_now(
@@ -121,12 +133,18 @@ class Control(Claiming):
     ) -> Steps[list[Cancellation]]:
         yield from self._lock_flows(job_ids, "jobs")
         live = yield Statement(self.text(LOCK), {"jobs": list(job_ids)})
-        waiting = [job_id for job_id, state in live if state in CANCELLED_AT_ONCE]
-        running = [job_id for job_id, state in live if state not in CANCELLED_AT_ONCE]
-        answers = dict.fromkeys(waiting, Cancellation.CANCELLED)
-        answers |= dict.fromkeys(running, Cancellation.REQUESTED)
-        if waiting:
-            yield from self._finish(waiting, reason or REASON_CANCELLED, now)
+        answers = {row[0]: Cancellation.REQUESTED for row in live}
+        others = [row for row in live if row[3] is None]
+        running = [row[0] for row in others if row[1] not in CANCELLED_AT_ONCE]
+        waiting = [row for row in others if row[1] in CANCELLED_AT_ONCE]
+        ending = [row[0] for row in waiting if not undoes_first(State.CANCELLED, row[2], None)]
+        undone = [row[0] for row in waiting if undoes_first(State.CANCELLED, row[2], None)]
+        why = reason or REASON_CANCELLED
+        if ending:
+            yield from self._finish(ending, why, now)
+            answers |= dict.fromkeys(ending, Cancellation.CANCELLED)
+        if undone:
+            yield Statement(self.text(UNDO_FIRST), {"jobs": undone, "reason": why, "now": now})
         if running:
             yield Statement(self.text(REQUEST_CANCEL), {"jobs": running, "now": now})
         rest = [job_id for job_id in job_ids if job_id not in answers]
@@ -140,15 +158,19 @@ class Control(Claiming):
         return [(job_id, token) for job_id, token in rows]
 
     def _replay(
-        self, job_ids: Sequence[UUID], arguments: str | None, now: datetime | None
+        self,
+        job_ids: Sequence[UUID],
+        arguments: str | None,
+        now: datetime | None,
+        keep_steps: bool,
     ) -> Steps[list[Replay]]:
         yield from self._lock_flows(job_ids, "dead")
         rows = yield Statement(self.text(LOCK_DEAD), {"jobs": list(job_ids)})
         answers: dict[UUID, Replay] = {}
         flows: dict[UUID, list[UUID]] = {}
-        for job_id, _, _, flow_id in rows:
+        for job_id, _, _, flow_id, *_ in rows:
             flows.setdefault(flow_id, []).append(job_id)
-        dead = [row[:3] for row in rows if row[3] is None]
+        dead = [row for row in rows if row[3] is None]
         for flow_id in sorted(flows.keys() - {None}):
             chosen = flows[flow_id]
             done = yield from retry(self._flow_tables, flow_id, now, chosen, arguments)
@@ -156,13 +178,20 @@ class Control(Claiming):
             answers |= dict.fromkeys(chosen, answer)
         # Of several with one key, the first that was asked for gets it.
         asked = {job_id: turn for turn, job_id in reversed(list(enumerate(job_ids)))}
-        keyed = [(task, key, asked[job_id], job_id) for job_id, task, key in dead if key]
+        keyed = [(task, key, asked[job_id], job_id) for job_id, task, key, *_ in dead if key]
         for task, key, _, job_id in sorted(keyed):
             free = yield from self._hold_key(task, key, job_id, now)
             if not free:
                 answers[job_id] = Replay.KEY_HELD
-        replayed = [job_id for job_id, _, _ in dead if job_id not in answers]
-        yield Statement(self.text(REPLAY), {"jobs": replayed, "arguments": arguments, "now": now})
+        replayed = [row[0] for row in dead if row[0] not in answers]
+        keeping = [row[0] for row in dead if keep_steps and row[4]]
+        forgetting = [row[0] for row in dead if row[5] and row[0] not in keeping]
+        yield Statement(
+            self.text(REPLAY),
+            {"jobs": replayed, "arguments": arguments, "keeping": keeping, "now": now},
+        )
+        if forgetting:
+            yield Statement(self.text(FORGET_STEPS), {"jobs": forgetting})
         answers |= dict.fromkeys(replayed, Replay.REPLAYED)
         rest = [job_id for job_id in job_ids if job_id not in answers]
         if rest:

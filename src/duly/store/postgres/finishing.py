@@ -47,6 +47,15 @@ def cancelled(reason: str) -> str:
 archived AS (
     INSERT INTO {{schema}}.archive ({COLUMNS}) SELECT {values} FROM gone
 ),
+parents AS MATERIALIZED (
+    SELECT id, state FROM {{schema}}.jobs
+    WHERE id = ANY(ARRAY(SELECT parent_id FROM gone WHERE parent_id IS NOT NULL))
+    ORDER BY id FOR UPDATE
+),
+parents_woken AS (
+    UPDATE {{schema}}.jobs SET state = 'pending', run_at = {NOW} FROM parents
+    WHERE jobs.id = parents.id AND parents.state = 'waiting'
+),
 {leaving("gone", "'cancelled'", first_token=1)}"""
 
 
@@ -58,4 +67,11 @@ gone AS (
 ),
 {cancelled("%(reason)s")}
 SELECT id, flow_id FROM gone
+"""
+# What the job will end as is kept beside it while its compensations run.
+UNDO_FIRST = f"""
+WITH {CLOCK}
+UPDATE {{schema}}.jobs SET state = 'pending', run_at = {NOW}, reason = %(reason)s,
+    undoing = 'cancelled', expires_at = NULL
+WHERE id = ANY(%(jobs)s::uuid[])
 """

@@ -26,7 +26,7 @@ from duly.policy.flow_inputs import StoredResult
 from duly.policy.flow_rules import ENDED
 from duly.policy.states import CANCELLED_AT_ONCE
 from duly.store.operation import Row, Statement, Steps
-from duly.store.postgres.finishing import FINISH
+from duly.store.postgres.finishing import FINISH, UNDO_FIRST
 from duly.store.postgres.rows import CLOCK, COLUMNS, NOW, InSchema, columns, listed, utc
 from duly.store.postgres.submission import INSTANT, insertion
 from duly.store.records import FLOW_COLUMNS, NODE_COLUMNS
@@ -142,11 +142,20 @@ FROM unnest(%(ids)s::uuid[], %(delays)s::double precision[]) AS released (id, de
 WHERE jobs.id = ANY(%(ids)s::uuid[]) AND jobs.id = released.id AND state = 'blocked'
 """
 LOCK_JOBS = """
-SELECT id, state FROM {schema}.jobs WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE
+SELECT id, state, undos > 0 AND undoing IS NULL FROM {schema}.jobs WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE
 """
 REQUEST_CANCEL = """
 UPDATE {schema}.jobs SET cancel_requested_at = coalesce(cancel_requested_at, %(now)s)
 WHERE id = ANY(%(ids)s::uuid[])
+"""
+# A job that died goes on from its recorded steps; any other starts afresh.
+_GOES_ON = "(raised.state = 'dead' AND raised.undoing IS NULL)"
+FORGET_STEPS = """
+DELETE FROM {schema}.steps WHERE job_id = ANY(ARRAY(
+    SELECT id FROM {schema}.archive WHERE id = ANY(%(ids)s::uuid[]) AND stepped
+    UNION ALL
+    SELECT id FROM {schema}.dead WHERE id = ANY(%(ids)s::uuid[]) AND undoing IS NOT NULL
+))
 """
 REOPEN = f"""
 WITH from_dead AS (
@@ -174,6 +183,9 @@ SELECT {
         finished_at="NULL",
         result="NULL",
         reason="NULL",
+        stepped=f"raised.stepped AND {_GOES_ON}",
+        undos=f"CASE WHEN {_GOES_ON} THEN raised.undos ELSE 0 END",
+        undoing="NULL",
     )
 } FROM raised RETURNING id
 """
@@ -267,10 +279,14 @@ class PostgresFlowTables(InSchema):
 
     def cancel_jobs(self, ids: Sequence[UUID], reason: str, now: datetime) -> Steps[list[UUID]]:
         live = yield Statement(self.text(LOCK_JOBS), {"ids": list(ids)})
-        at_once = [job_id for job_id, state in live if state in CANCELLED_AT_ONCE]
-        running = [job_id for job_id, state in live if state not in CANCELLED_AT_ONCE]
+        quiet = [row for row in live if row[1] in CANCELLED_AT_ONCE]
+        at_once = [job_id for job_id, _, undoes in quiet if not undoes]
+        undone = [job_id for job_id, _, undoes in quiet if undoes]
+        running = [row[0] for row in live if row[1] not in CANCELLED_AT_ONCE]
         if at_once:
             yield Statement(self.text(FINISH), {"now": now, "jobs": at_once, "reason": reason})
+        if undone:
+            yield Statement(self.text(UNDO_FIRST), {"now": now, "jobs": undone, "reason": reason})
         if running:
             yield Statement(self.text(REQUEST_CANCEL), {"ids": running, "now": now})
         return at_once
@@ -278,6 +294,7 @@ class PostgresFlowTables(InSchema):
     def reopen_jobs(
         self, ids: Sequence[UUID], arguments: str | None, now: datetime
     ) -> Steps[list[UUID]]:
+        yield Statement(self.text(FORGET_STEPS), {"ids": list(ids)})
         rows = yield Statement(
             self.text(REOPEN), {"ids": list(ids), "arguments": arguments, "now": now}
         )

@@ -50,7 +50,7 @@ WITH {CLOCK}, {LANES}
 SELECT extract(epoch FROM min(head.run_at) - {NOW})::float8
 FROM lanes CROSS JOIN LATERAL (
     SELECT run_at FROM {{schema}}.jobs
-    WHERE state = 'pending' AND jobs.queue = lanes.queue AND jobs.task = lanes.task
+    WHERE state IN ('pending', 'waiting') AND jobs.queue = lanes.queue AND jobs.task = lanes.task
     AND jobs.priority = lanes.priority
     ORDER BY run_at LIMIT 1
 ) head

@@ -75,8 +75,9 @@ def job_record(row: Row) -> JobRecord:
         _optional_utc(row[30]),
         _optional_utc(row[31]),
         row[32],
-        row[33],
-        None if row[34] is None else failure_of(row[34:38]),
+        *row[33:36],
+        None if row[36] is None else _STATES[row[36]],
+        None if row[37] is None else failure_of(row[37:41]),
     )
 
 

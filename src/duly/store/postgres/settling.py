@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
 from duly.model.attempt import Outcome
 from duly.model.flow import Ended
 from duly.model.job import State
@@ -24,9 +26,11 @@ from duly.store.postgres.rows import (
     columns,
     job_record,
     listed,
+    utc,
 )
-from duly.store.postgres.submission import Submission
-from duly.store.records import REASON_CANCELLED, wakes_of
+from duly.store.postgres.submission import INSTANT, Submission
+from duly.store.postgres.suspension import Suspension
+from duly.store.records import REASON_CANCELLED, due_after, wakes_of, with_until
 
 # A running job. Put this way, because `state = 'running'` would let the planner read the index of
 # all running jobs instead of looking up a few by id.
@@ -102,10 +106,19 @@ held AS MATERIALIZED (
     ORDER BY jobs.id FOR UPDATE OF jobs
 ),
 decided AS MATERIALIZED (
-    SELECT *, wanted = 'pending' AND cancel_requested_at IS NOT NULL AS stopped,
-        CASE WHEN wanted = 'pending' AND cancel_requested_at IS NOT NULL
-            THEN 'cancelled' ELSE wanted END AS next
-    FROM held
+    SELECT *, CASE WHEN undoes_first THEN 'pending' ELSE aim END AS next
+    FROM (
+        SELECT *, aim IN ('dead', 'cancelled') AND undos > 0 AND undoing IS NULL AS undoes_first
+        FROM (
+            SELECT *, CASE WHEN stopped THEN 'cancelled' ELSE wanted END AS aim
+            FROM (
+                SELECT *, wanted NOT IN ({
+    listed(FINAL)
+}) AND cancel_requested_at IS NOT NULL AS stopped
+                FROM held
+            ) asked
+        ) aimed
+    ) known
 ),
 ending AS MATERIALIZED (
     SELECT *, next <> 'dead' AS archived FROM decided WHERE next IN ({listed(FINAL)})
@@ -124,7 +137,16 @@ buried AS (
 back AS (
     UPDATE {{schema}}.jobs SET state = next, attempt = decided.attempt, crashes = decided.crashes,
         alone = decided.alone OR outcome = 'crashed', worker = NULL, started_at = NULL,
-        run_at = CASE WHEN outcome = 'released' THEN decided.run_at ELSE {NOW} + delay END,
+        run_at = CASE WHEN undoes_first THEN {NOW} WHEN outcome = 'released' THEN decided.run_at
+            ELSE {NOW} + delay END,
+        stepped = decided.stepped OR outcome = 'suspended',
+        expires_at =
+            CASE WHEN undoes_first OR next = 'waiting' THEN NULL ELSE decided.expires_at END,
+        undoing = CASE WHEN undoes_first THEN aim ELSE decided.undoing END,
+        reason = CASE WHEN NOT undoes_first THEN jobs.reason
+            WHEN stopped THEN '{REASON_CANCELLED}' ELSE decided.reason END,
+        cancel_requested_at =
+            CASE WHEN undoes_first THEN NULL ELSE decided.cancel_requested_at END,
         error_type = coalesce(new_type, decided.error_type),
         error_message = CASE WHEN new_type IS NULL THEN decided.error_message ELSE new_message END,
         error_traceback =
@@ -138,6 +160,7 @@ attempt AS (
     SELECT id, token, number, generation, worker, started_at, {NOW}, outcome,
         new_type, new_message, new_traceback, new_fingerprint
     FROM decided WHERE started_at IS NOT NULL AND next NOT IN ('succeeded', 'cancelled')
+    AND outcome <> 'suspended'
 ),
 archived_attempt AS (
     INSERT INTO {{schema}}.archived_attempts ({ATTEMPT_LIST})
@@ -197,7 +220,7 @@ ORDER BY id FOR UPDATE
 """
 
 
-class Settling(Submission):
+class Settling(Submission, Suspension):
     """The verbs that end attempts."""
 
     def __init__(self, schema: str) -> None:
@@ -208,7 +231,8 @@ class Settling(Submission):
         self, settlements: Sequence[Settlement], now: datetime | None = None
     ) -> Operation[list[bool]]:
         plain = all(
-            each.outcome is Outcome.SUCCEEDED and each.flow_id is None for each in settlements
+            each.outcome is Outcome.SUCCEEDED and each.flow_id is None and each.parent_id is None
+            for each in settlements
         )
         return Operation(
             lambda: self._settle(settlements, now),
@@ -252,6 +276,10 @@ class Settling(Submission):
         if flows:
             yield from self._flow_tables.lock(flows)
         ended: list[Ended] = []
+        if any(map(_has_family, unique)):
+            yield from self._hold_families(unique)
+        if any(each.waits for each in others):
+            others = yield from self._with_ends(others, now)
         if succeeded:
             rows = yield Statement(
                 self.text(SUCCEED_IN_FLOWS if flows else SUCCEED),
@@ -273,10 +301,32 @@ class Settling(Submission):
             moved = yield from self._settle_others(others, now)
             for job_id, token, *_ in moved:
                 landed[first[job_id, token]] = True
+            asleep = {job_id for job_id, _, state, *_ in moved if state == State.WAITING}
+            suspended = [each for each in others if each.job_id in asleep]
+            if suspended:
+                yield from self._suspend(suspended, now)
             ended += _ends(moved)
+        yield from self._wake(
+            sorted({each.parent_id for each in unique if each.parent_id is not None}), now
+        )
         if ended:
             yield from advance(self._flow_tables, ended, now)
         return landed
+
+    def _with_ends(
+        self, settlements: Sequence[Settlement], now: datetime | None
+    ) -> Steps[list[Settlement]]:
+        """The settlements, with the moments at which their waits end, and the first as delay."""
+        ((instant,),) = yield Statement(INSTANT, {"now": now})
+        ended = []
+        for each in settlements:
+            if each.state is State.WAITING:
+                waits = tuple(with_until(wait, utc(instant)) for wait in each.waits)
+                delay = due_after(waits) - utc(instant)
+                ended.append(msgspec.structs.replace(each, waits=waits, delay=delay))
+            else:
+                ended.append(each)
+        return ended
 
     def _settle_others(
         self, settlements: Sequence[Settlement], now: datetime | None
@@ -366,6 +416,8 @@ class Settling(Submission):
         moved = yield from self._settle_others(
             [after_crash(job, cause) for job in jobs.values()], now
         )
+        parents = {jobs[job_id].parent_id for job_id, _, state, *_ in moved if state in FINAL}
+        yield from self._wake(sorted(parent for parent in parents if parent is not None), now)
         ended = _ends(moved)
         if ended:
             yield from advance(self._flow_tables, ended, now)
@@ -384,3 +436,8 @@ def _ends(moved: list[Row]) -> list[Ended]:
         for job_id, _, state, flow_id, reason in moved
         if flow_id is not None and State(state) in FINAL
     ]
+
+
+def _has_family(settlement: Settlement) -> bool:
+    """Whether somebody may wait for the job's end, or it waits for others."""
+    return settlement.parent_id is not None or bool(settlement.waits)

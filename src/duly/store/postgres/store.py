@@ -31,6 +31,7 @@ from duly.store.postgres.connection import (
     with_defaults,
 )
 from duly.store.postgres.declarations import Declarations
+from duly.store.postgres.events import Events
 from duly.store.postgres.fleet import Fleet
 from duly.store.postgres.flows import Flows
 from duly.store.postgres.reports import Reports
@@ -44,6 +45,7 @@ from duly.store.postgres.schema import (
     prepare_partitions,
     version_of,
 )
+from duly.store.postgres.steps import StepLog
 from duly.store.postgres.watch import Listener, Notifier, channel
 
 T = TypeVar("T")
@@ -103,7 +105,7 @@ class _Engine:
             return
 
 
-class PostgresStore(Flows, Declarations, Fleet, Reports, Retention):
+class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Events):
     """A store in one schema of a PostgreSQL database.
 
     `listen_url` leads to the server itself when `url` leads to a pooler.

@@ -156,7 +156,7 @@ REPLACE = f"""
 UPDATE {{schema}}.jobs SET {", ".join(f"{name} = %({name})s" for name in REPLACEABLE)}
 WHERE id = (
     SELECT id FROM {{schema}}.jobs
-    WHERE id = %(id)s AND state IN ('pending', 'blocked') AND attempt = 0
+    WHERE id = %(id)s AND state IN ('pending', 'blocked') AND attempt = 0 AND NOT stepped
     FOR UPDATE SKIP LOCKED
 )
 RETURNING id

@@ -19,7 +19,7 @@ from duly.store.sqlite.settling import finish
 
 LEASE = "SELECT 1 FROM workers WHERE id = ? AND lease_until > ?"
 DUE = (
-    "SELECT run_at, id FROM jobs WHERE state = 'pending'"
+    "SELECT run_at, id FROM jobs WHERE state IN ('pending', 'waiting')"
     " AND queue = ? AND task = ? AND priority = ? AND run_at <= ? ORDER BY run_at, id LIMIT ?"
 )
 TAKE = (

@@ -10,7 +10,7 @@ from duly.model.flow import FlowChange
 from duly.model.identifiers import id_of
 from duly.model.job import State
 from duly.model.query import Cancellation, Replay
-from duly.policy.states import CANCELLED_AT_ONCE
+from duly.policy.states import CANCELLED_AT_ONCE, undoes_first
 from duly.store.advancing import retry
 from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.records import REASON_CANCELLED, REASON_EXPIRED
@@ -28,6 +28,7 @@ REQUEST_CANCEL = (
     "UPDATE jobs SET cancel_requested_at = coalesce(cancel_requested_at, ?) WHERE id = ?"
 )
 RAISE_DEAD = "DELETE FROM dead WHERE id = ?"
+FORGET_STEPS = "DELETE FROM steps WHERE job_id = ?"
 RUN_NOW = "UPDATE jobs SET run_at = min(run_at, ?) WHERE id = ? AND state = 'pending' RETURNING id"
 EXPIRED = (
     f"{SELECT} jobs WHERE state = 'pending' AND expires_at IS NOT NULL AND expires_at <= ?"
@@ -50,9 +51,12 @@ def cancel(
         if not rows:
             known = yield Statement(EXISTS, (job_id.bytes,))
             answers[job_id] = Cancellation.FINISHED if known else Cancellation.UNKNOWN
+        elif rows[0][COLUMN["undoing"]] is not None:
+            answers[job_id] = Cancellation.REQUESTED
         elif rows[0][COLUMN["state"]] in CANCELLED_AT_ONCE:
+            undos = undoes_first(State.CANCELLED, rows[0][COLUMN["undos"]], None)
             yield from finish([(rows[0], "cancelled", reason or REASON_CANCELLED)], now)
-            answers[job_id] = Cancellation.CANCELLED
+            answers[job_id] = Cancellation.REQUESTED if undos else Cancellation.CANCELLED
         else:
             yield Statement(REQUEST_CANCEL, (instant, job_id.bytes))
             answers[job_id] = Cancellation.REQUESTED
@@ -65,15 +69,17 @@ def _cancel_requests(worker: UUID) -> Steps[list[tuple[UUID, int]]]:
 
 
 def _replay(
-    job_ids: Sequence[UUID], arguments: str | None, now: datetime | None
+    job_ids: Sequence[UUID], arguments: str | None, now: datetime | None, keep_steps: bool
 ) -> Steps[list[Replay]]:
     answers = {}
     for job_id in dict.fromkeys(job_ids):
-        answers[job_id] = yield from _replay_one(job_id, arguments, now)
+        answers[job_id] = yield from _replay_one(job_id, arguments, now, keep_steps)
     return [answers[job_id] for job_id in job_ids]
 
 
-def _replay_one(job_id: UUID, arguments: str | None, now: datetime | None) -> Steps[Replay]:
+def _replay_one(
+    job_id: UUID, arguments: str | None, now: datetime | None, keep_steps: bool
+) -> Steps[Replay]:
     instant = clock(now)
     rows = yield Statement(DEAD_JOB, (job_id.bytes,))
     if not rows:
@@ -91,6 +97,9 @@ def _replay_one(job_id: UUID, arguments: str | None, now: datetime | None) -> St
             return Replay.KEY_HELD
         yield Statement(HOLD, (*slot, row[0]))
     yield Statement(RAISE_DEAD, (row[0],))
+    keeps = keep_steps and row[COLUMN["undoing"]] is None
+    if row[COLUMN["stepped"]] and not keeps:
+        yield Statement(FORGET_STEPS, (row[0],))
     yield Statement(
         INSERT,
         changed(
@@ -109,6 +118,9 @@ def _replay_one(job_id: UUID, arguments: str | None, now: datetime | None) -> St
             finished_at=None,
             result=None,
             reason=None,
+            stepped=row[COLUMN["stepped"]] if keeps else 0,
+            undos=row[COLUMN["undos"]] if keeps else 0,
+            undoing=None,
         ),
     )
     return Replay.REPLAYED
@@ -143,9 +155,15 @@ class Control:
         return Operation(lambda: _cancel_requests(worker), writes=False)
 
     def replay(
-        self, job_ids: Sequence[UUID], arguments: str | None = None, now: datetime | None = None
+        self,
+        job_ids: Sequence[UUID],
+        arguments: str | None = None,
+        now: datetime | None = None,
+        keep_steps: bool = True,
     ) -> Operation[list[Replay]]:
-        return Operation(lambda: _replay(job_ids, arguments, now), wakes=frozenset({Wake.WORKERS}))
+        return Operation(
+            lambda: _replay(job_ids, arguments, now, keep_steps), wakes=frozenset({Wake.WORKERS})
+        )
 
     def run_now(
         self, job_ids: Sequence[UUID], now: datetime | None = None

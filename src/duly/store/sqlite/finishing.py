@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from duly.model.job import State
 from duly.model.schedule import LONGEST_RESULT_KEPT
+from duly.policy.states import undoes_first
 from duly.store.operation import Row, Statement, Steps
 from duly.store.records import FAILURES_IN_A_ROW, JOB_COLUMNS
 from duly.store.sqlite.rows import COLUMN, changed
+from duly.store.sqlite.suspension import wake_parents
 
 DELETE = "DELETE FROM jobs WHERE id = ?"
 FINISH = {
@@ -33,6 +35,13 @@ TELL_SCHEDULE = (
 )
 KEEP_KEY = "UPDATE keys SET held_until = ? WHERE task = ? AND key = ? AND job_id = ?"
 
+# What the job will end as is kept beside it while its compensations run.
+UNDO_FIRST = (
+    "UPDATE jobs SET state = 'pending', run_at = ?, attempt = ?, crashes = ?, worker = NULL,"
+    " started_at = NULL, cancel_requested_at = NULL, expires_at = NULL, reason = ?, undoing = ?,"
+    " error_type = ?, error_message = ?, error_traceback = ?, error_fingerprint = ? WHERE id = ?"
+)
+
 
 def with_ends(jobs: Sequence[tuple[Row, str, str | None]], instant: int) -> list[Row]:
     """Rows of jobs that end without an attempt's outcome: (row, final state, reason) each."""
@@ -42,8 +51,8 @@ def with_ends(jobs: Sequence[tuple[Row, str, str | None]], instant: int) -> list
 
 
 def move(finished: list[Row], instant: int) -> Steps[None]:
-    """Out of the live table, into the archive or to the dead; keys are let go, and schedules are
-    told."""
+    """Out of the live table, into the archive or to the dead; keys are let go, and schedules and
+    waiting parents are told."""
     if not finished:
         return
     yield Statement(DELETE, [(row[0],) for row in finished], many=True)
@@ -64,6 +73,7 @@ def move(finished: list[Row], instant: int) -> Steps[None]:
     ends = [_end(row, instant) for row in finished if row[COLUMN["schedule_id"]] is not None]
     if ends:
         yield Statement(TELL_SCHEDULE, ends, many=True)
+    yield from wake_parents([row[COLUMN["parent_id"]] for row in finished], instant)
 
 
 def _end(row: Row, instant: int) -> Row:
@@ -76,4 +86,28 @@ def _end(row: Row, instant: int) -> Row:
         row[COLUMN["scheduled_for"]],
         result,
         row[COLUMN["schedule_id"]],
+    )
+
+
+def undo_first(ends: list[Row], instant: int) -> Steps[None]:
+    """Let jobs that are about to end run their compensations before."""
+    if ends:
+        yield Statement(UNDO_FIRST, [_undoing(row, instant) for row in ends], many=True)
+
+
+def is_undone_first(row: Row) -> bool:
+    """Whether a job that is about to end has compensations that have not run."""
+    return undoes_first(State(row[COLUMN["state"]]), row[COLUMN["undos"]], row[COLUMN["undoing"]])
+
+
+def _undoing(row: Row, instant: int) -> Row:
+    """What UNDO_FIRST needs of a row that was about to end."""
+    return (
+        instant,
+        row[COLUMN["attempt"]],
+        row[COLUMN["crashes"]],
+        row[COLUMN["reason"]],
+        row[COLUMN["state"]],
+        *row[COLUMN["error_type"] :],
+        row[0],
     )

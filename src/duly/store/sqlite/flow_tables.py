@@ -28,7 +28,7 @@ from duly.policy.flow_rules import ENDED
 from duly.policy.states import CANCELLED_AT_ONCE
 from duly.store.operation import Row, Statement, Steps
 from duly.store.records import FLOW_COLUMNS, JOB_COLUMNS, NODE_COLUMNS, record_of
-from duly.store.sqlite.finishing import move, with_ends
+from duly.store.sqlite.finishing import is_undone_first, move, undo_first, with_ends
 from duly.store.sqlite.reading import LIVE_JOB
 from duly.store.sqlite.rows import COLUMN, array, changed, clock, job_row, micros, moment
 from duly.store.sqlite.submission import INSERT, LANE
@@ -83,6 +83,7 @@ WRITE_NODE = (
 )
 WRITE_FLOW = f"UPDATE flows SET {', '.join(f'{name} = ?' for name in FLOW_CHANGES)} WHERE id = ?"
 DROP_NODE = "DELETE FROM flow_nodes WHERE id = ?"
+FORGET_STEPS = "DELETE FROM steps WHERE job_id = ?"
 RELEASE = (
     "UPDATE jobs SET state = 'pending', run_at = coalesce(?1 + ?2, max(run_at, ?1))"
     " WHERE id = ?3 AND state = 'blocked'"
@@ -185,13 +186,14 @@ class SqliteFlowTables:
         at_once = [row for row in live if row[COLUMN["state"]] in CANCELLED_AT_ONCE]
         running = [row for row in live if row[COLUMN["state"]] not in CANCELLED_AT_ONCE]
         instant = micros(now)
-        yield from move(
-            with_ends([(row, "cancelled", reason) for row in at_once], instant), instant
-        )
+        ends = with_ends([(row, "cancelled", reason) for row in at_once], instant)
+        ended = [row for row in ends if not is_undone_first(row)]
+        yield from move(ended, instant)
+        yield from undo_first([row for row in ends if is_undone_first(row)], instant)
         if running:
             requests = [(instant, row[0]) for row in running]
             yield Statement(REQUEST_CANCEL, requests, many=True)
-        return [id_of(row[0]) for row in at_once]
+        return [id_of(row[0]) for row in ended]
 
     def reopen_jobs(
         self, ids: Sequence[UUID], arguments: str | None, now: datetime
@@ -216,9 +218,14 @@ class SqliteFlowTables:
                 finished_at=None,
                 result=None,
                 reason=None,
+                stepped=int(_keeps_steps(row)),
+                undos=row[COLUMN["undos"]] if _keeps_steps(row) else 0,
+                undoing=None,
             )
             for row in rows
         ]
+        afresh = [(row[0],) for row in rows if not _keeps_steps(row)]
+        yield Statement(FORGET_STEPS, afresh, many=True)
         yield Statement(INSERT, reopened, many=True)
         return [id_of(row[0]) for row in rows]
 
@@ -275,3 +282,9 @@ def _node(row: Row) -> FlowNode:
 def _edge(row: Row) -> Edge:
     parent, child, condition = row
     return Edge(id_of(parent), id_of(child), Condition(condition))
+
+
+def _keeps_steps(row: Row) -> bool:
+    """Whether a job that is run again goes on from its recorded steps: one that died does."""
+    died = row[COLUMN["state"]] == State.DEAD and row[COLUMN["undoing"]] is None
+    return bool(row[COLUMN["stepped"]]) and died

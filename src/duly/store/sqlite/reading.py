@@ -36,7 +36,8 @@ LANES = (
     " AND queue NOT IN (SELECT queue FROM paused_queues) ORDER BY priority DESC"
 )
 LANE_HEAD = (
-    "SELECT run_at FROM jobs WHERE state = 'pending' AND queue = ? AND task = ? AND priority = ?"
+    "SELECT run_at FROM jobs"
+    " WHERE state IN ('pending', 'waiting') AND queue = ? AND task = ? AND priority = ?"
     " ORDER BY run_at LIMIT 1"
 )
 

@@ -103,6 +103,9 @@ def job_row(job: JobRecord) -> Row:
         _optional_micros(job.finished_at),
         job.result,
         job.reason,
+        int(job.stepped),
+        job.undos,
+        None if job.undoing is None else job.undoing.value,
         *columns_of(job.error),
     )
 
@@ -134,7 +137,10 @@ def job_record(row: Row) -> JobRecord:
         _optional_moment(row[31]),
         row[32],
         row[33],
-        None if row[34] is None else failure_of(row[34:38]),
+        bool(row[34]),
+        row[35],
+        None if row[36] is None else _STATES[row[36]],
+        None if row[37] is None else failure_of(row[37:41]),
     )
 
 

@@ -13,7 +13,7 @@ from duly.model.job import State
 from duly.model.query import Reaped
 from duly.model.settlement import Settlement
 from duly.policy.reaping import after_crash
-from duly.policy.states import CHARGED, FINAL
+from duly.policy.states import CHARGED, FINAL, undoes_first
 from duly.store.advancing import advance
 from duly.store.operation import Operation, Row, Statement, Steps, Wake
 from duly.store.records import (
@@ -23,10 +23,11 @@ from duly.store.records import (
     columns_of,
     wakes_of,
 )
-from duly.store.sqlite.finishing import move, with_ends
+from duly.store.sqlite.finishing import is_undone_first, move, undo_first, with_ends
 from duly.store.sqlite.flow_tables import TABLES
 from duly.store.sqlite.rows import COLUMN, changed, clock, duration, job_record
 from duly.store.sqlite.succeeding import settle_plain
+from duly.store.sqlite.suspension import suspend
 
 RUNNING = (
     f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs WHERE id = ? AND token = ? AND state = 'running'"
@@ -72,6 +73,8 @@ def _settle_rest(settlements: Sequence[Settlement], now: datetime | None) -> Ste
     attempts: list[Row] = []
     finished: list[Row] = []
     back: list[Row] = []
+    undoing: list[Row] = []
+    suspended: list[Settlement] = []
     for each in settlements:
         row = held.get(each.job_id.bytes)
         if row is None or row[COLUMN["token"]] != each.token:
@@ -79,26 +82,38 @@ def _settle_rest(settlements: Sequence[Settlement], now: datetime | None) -> Ste
             continue
         del held[row[0]]
         landed.append(True)
-        if row[COLUMN["started_at"]] is not None:
+        if row[COLUMN["started_at"]] is not None and each.outcome is not Outcome.SUSPENDED:
             attempts.append(_attempt(row, each, instant))
-        state = _target(row, each)
-        if state in FINAL:
+        state = _wanted(row, each)
+        if undoes_first(state, row[COLUMN["undos"]], row[COLUMN["undoing"]]):
+            undoing.append(_finished(row, each, state, instant))
+        elif state in FINAL:
             finished.append(_finished(row, each, state, instant))
         else:
             back.append(_going_back(row, each, state, instant))
+            if state is State.WAITING:
+                suspended.append(each)
     if attempts:
         yield Statement(ATTEMPT, attempts, many=True)
     if back:
         yield Statement(GO_BACK, back, many=True)
+    yield from undo_first(undoing, instant)
+    yield from suspend(suspended, instant)
     yield from move(finished, instant)
     yield from move_flows_on(finished, now)
     return landed
 
 
-def _target(row: Row, each: Settlement) -> State:
-    if each.state is State.PENDING and row[COLUMN["cancel_requested_at"]] is not None:
+def _wanted(row: Row, each: Settlement) -> State:
+    if each.state not in FINAL and row[COLUMN["cancel_requested_at"]] is not None:
         return State.CANCELLED
     return each.state
+
+
+def _target(row: Row, each: Settlement) -> State:
+    state = _wanted(row, each)
+    first = undoes_first(state, row[COLUMN["undos"]], row[COLUMN["undoing"]])
+    return State.PENDING if first else state
 
 
 def _attempt(row: Row, each: Settlement, instant: int) -> Row:
@@ -158,9 +173,12 @@ def _going_back(row: Row, each: Settlement, state: State, instant: int) -> Row:
 
 def finish(jobs: Sequence[tuple[Row, str, str | None]], now: datetime | None) -> Steps[None]:
     """End jobs without an attempt's outcome, (row, final state, reason) each, and move their flows
-    on."""
-    ended = with_ends(jobs, clock(now))
-    yield from move(ended, clock(now))
+    on; those with compensations end when these have run."""
+    instant = clock(now)
+    ends = with_ends(jobs, instant)
+    ended = [row for row in ends if not is_undone_first(row)]
+    yield from undo_first([row for row in ends if is_undone_first(row)], instant)
+    yield from move(ended, instant)
     yield from move_flows_on(ended, now)
 
 

@@ -25,6 +25,7 @@ from duly.store.sqlite.connection import (
 )
 from duly.store.sqlite.control import Control
 from duly.store.sqlite.declarations import Declarations
+from duly.store.sqlite.events import Events
 from duly.store.sqlite.fleet import Fleet
 from duly.store.sqlite.flows import Flows
 from duly.store.sqlite.forking import register
@@ -35,6 +36,7 @@ from duly.store.sqlite.retention import Retention
 from duly.store.sqlite.schedules import Schedules
 from duly.store.sqlite.schema import bring_up_to_date
 from duly.store.sqlite.settling import Settling
+from duly.store.sqlite.steps import StepLog
 from duly.store.sqlite.submission import Submission
 from duly.store.sqlite.transaction import SqliteTransaction
 from duly.store.sqlite.watch import CommitSignal, FileWatch
@@ -127,6 +129,8 @@ class SqliteStore(
     Schedules,
     Declarations,
     Flows,
+    StepLog,
+    Events,
 ):
     """A store in one SQLite file, or in memory when the path is empty."""
 

@@ -29,7 +29,7 @@ INSERT_NEW = (
 )
 REPLACE = (
     f"UPDATE jobs SET ({', '.join(JOB_COLUMNS)}) = ({', '.join('?' * len(JOB_COLUMNS))}) "
-    "WHERE id = ? AND state IN ('pending', 'blocked') AND attempt = 0 RETURNING id"
+    "WHERE id = ? AND state IN ('pending', 'blocked') AND attempt = 0 AND NOT stepped RETURNING id"
 )
 LANE = "INSERT OR IGNORE INTO lanes (queue, task, priority) VALUES (?, ?, ?)"
 HOLDER = (
@@ -59,7 +59,7 @@ def enqueue(drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueue
     return [_answer(keyed.contender(draft), draft, answers) for draft in drafts]
 
 
-def _enqueue_again(drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueued]]:
+def enqueue_again(drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueued]]:
     """Submit what is not there yet, be it live or finished."""
     known = yield from read_jobs([draft.id for draft in drafts])
     found = {job.id: Enqueued(job, created=False) for job in known if job is not None}
@@ -126,5 +126,5 @@ class Submission:
     def enqueue(
         self, drafts: Sequence[Draft], now: datetime | None = None, repeated: bool = False
     ) -> Operation[list[Enqueued]]:
-        start = _enqueue_again if repeated else enqueue
+        start = enqueue_again if repeated else enqueue
         return Operation(lambda: start(drafts, now), wakes=frozenset({Wake.WORKERS}))
