@@ -29,6 +29,7 @@ from tour_tasks import (  # noqa: E402 - its app reads the URL that was set abov
     greet,
     long_export,
     note,
+    order,
     poison,
     started,
 )
@@ -176,6 +177,22 @@ def recurring() -> None:
     check(fire.local.hour == 3, fire.notes[0])
 
 
+def durable_steps() -> None:
+    """Durable steps: a job that waits is a row, and goes on from the step it was at"""
+    paid, unpaid = order.enqueue("a lamp"), order.enqueue("a chair")
+    wait_until(lambda: paid.refresh().state is duly.State.WAITING)
+    console.print(f"   {paid.explain().sentence}")
+    app.emit("order.paid", {"amount": 30}, key="a lamp", id="payment-1")
+    again = app.emit("order.paid", {"amount": 30}, key="a lamp", id="payment-1")
+    result = paid.result(timeout=10)
+    check(result == "reservation of a lamp, paid 30", f"woken by the event: {result}")
+    check(started.count("a lamp reserved") == 1, "its first step ran once, its code twice")
+    wait_until(lambda: "order.paid a lamp" in started)
+    check(not again.created, "the event was sent twice and started one subscribed job")
+    wait_until(lambda: unpaid.refresh().state is duly.State.DEAD)
+    check("a chair put back" in started, "the other was not paid in time: its step was undone")
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     """Look again and again, for ten seconds at most."""
     deadline = time.monotonic() + 10
@@ -196,6 +213,7 @@ PARTS: list[Callable[[], None]] = [
     crashes,
     exactly_once,
     recurring,
+    durable_steps,
 ]
 
 

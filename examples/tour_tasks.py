@@ -68,3 +68,31 @@ def book(order: int) -> int:
     """Writes to the database that holds the jobs: both commit together."""
     duly.current().connection.execute("INSERT INTO bookings VALUES (?)", (order,))
     return order
+
+
+@app.task
+def put_back(item: str) -> None:
+    """Undoes a reservation."""
+    started.append(f"{item} put back")
+
+
+def reserve(item: str) -> str:
+    """A step: it is recorded, and never run again."""
+    started.append(f"{item} reserved")
+    return f"reservation of {item}"
+
+
+@app.task(retries=0)
+async def order(item: str) -> str:
+    """Reserves, waits for the payment as a row, and gives back what nobody pays for."""
+    ctx = duly.current()
+    await ctx.on_failure(put_back, item)
+    reservation = await ctx.step("reserve", reserve, item)
+    paid = await ctx.wait_for("order.paid", key=item, timeout="3s")
+    return f"{reservation}, paid {paid.payload['amount']}"
+
+
+@app.on("order.*")
+def audit(event: duly.Event) -> None:
+    """Started for each event, once."""
+    started.append(f"{event.name} {event.key}")

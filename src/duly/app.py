@@ -367,19 +367,35 @@ class App:
         """Cancel a job: at once if it has not started, by request if it runs."""
         return (await self.client.acancel([job_id], reason))[0]
 
-    def replay(self, job_id: UUID | str, arguments: dict[str, Any] | None = None) -> Replay:
-        """Run a dead job again, in a new generation, with other arguments if they are given."""
+    def replay(
+        self,
+        job_id: UUID | str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        keep_steps: bool = True,
+    ) -> Replay:
+        """Run a dead job again, in a new generation, with other arguments if they are given.
+
+        Recorded steps are not run again, unless their compensations have run, or `keep_steps` is
+        false.
+        """
         encoded = None
         if arguments is not None:
             encoded = self.client.encode(self.get(job_id).task, arguments)
-        return self.client.replay([job_id], encoded)[0]
+        return self.client.replay([job_id], encoded, keep_steps)[0]
 
-    async def areplay(self, job_id: UUID | str, arguments: dict[str, Any] | None = None) -> Replay:
-        """Run a dead job again, in a new generation, with other arguments if they are given."""
+    async def areplay(
+        self,
+        job_id: UUID | str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        keep_steps: bool = True,
+    ) -> Replay:
+        """Run a dead job again, in a new generation; see `replay`."""
         encoded = None
         if arguments is not None:
             encoded = await self.client.aencode((await self.aget(job_id)).task, arguments)
-        return (await self.client.areplay([job_id], encoded))[0]
+        return (await self.client.areplay([job_id], encoded, keep_steps))[0]
 
     def start(
         self, *, workers: int = 10, queues: Iterable[str] = (), scheduler: bool = True

@@ -18,7 +18,7 @@ HOSTILE = "\x1b[31mred\x1b[0m\r\n\x9b2J \u202eevil\u2028 \x07"
 def test_json_keys(anyplace: Place) -> None:
     job = anyplace.scene.dead(arguments='{"n":1}')
     answer = anyplace.good("job", "show", job.id, "--json").json
-    assert set(answer) == {*plain(job), "status", "explanation", "progress", "attempts"}
+    assert set(answer) == {*plain(job), "status", "explanation", "progress", "steps", "attempts"}
     assert set(answer["explanation"]) == {"cause", "sentence"}
     (attempt,) = answer["attempts"]
     assert set(attempt) == {

@@ -121,6 +121,7 @@ def show(session: Session, job_id: str) -> None:
     metavar="JSON",
     help="Other arguments for a single job, as a JSON object; - reads stdin.",
 )
+@click.option("--forget-steps", is_flag=True, help="Run recorded steps again, too.")
 @click.option("--yes", is_flag=True, help="Do not ask first.")
 @connected()
 def replay(
@@ -132,6 +133,7 @@ def replay(
     fingerprint: str | None,
     died: str | None,
     arguments: str | None,
+    forget_steps: bool,
     yes: bool,
 ) -> None:
     """Run dead jobs again with fresh attempts: by ID, by filter, or --all.
@@ -153,11 +155,11 @@ def replay(
         edited = object_from(arguments, session.app.config.payload_limit)
         encoded = session.app.client.encode(session.jobs.get(known[0]).task, edited)
         confirm(yes, "Replay 1 job with these arguments?")
-        answers = {session.dead.replay_edited(known[0], encoded): 1}
+        answers = {session.dead.replay_edited(known[0], encoded, not forget_steps): 1}
     else:
         confirm(yes, f"Replay {counted(len(known), 'job')}?")
         with progress(len(known), "Replaying") as done:
-            answers = dict(session.dead.replay(known, done))
+            answers = dict(session.dead.replay(known, done, not forget_steps))
     if session.as_json:
         write_json({outcome.value: answers.get(outcome, 0) for outcome in Replay})
     else:

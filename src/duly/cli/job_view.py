@@ -18,7 +18,9 @@ from duly.cli.rendering import (
 )
 from duly.model.attempt import Attempt, Failure
 from duly.model.job import JobRecord, plain
+from duly.model.step import FOREVER, Step, StepState
 from duly.policy.duration import format as format_duration
+from duly.policy.stepping import GIVEN
 from duly.service.jobs import JobDetail
 from duly.service.wording import absolute, relative, span
 
@@ -38,6 +40,7 @@ def detail_as_json(detail: JobDetail) -> dict[str, Any]:
         **as_json(detail.job),
         "explanation": msgspec.to_builtins(detail.explanation),
         "progress": msgspec.to_builtins(detail.progress),
+        "steps": [_step_as_json(step) for step in detail.steps],
         "attempts": msgspec.to_builtins(detail.attempts),
     }
 
@@ -103,13 +106,16 @@ def write_detail(detail: JobDetail) -> None:
             ("Now", detail.explanation.sentence),
             ("Queue", f"{job.queue}, priority {job.priority}"),
             ("Submitted", _moment(job.created_at, now)),
-            ("Due", _moment(job.run_at, now)),
+            ("Due", "when it is woken" if job.run_at >= FOREVER else _moment(job.run_at, now)),
             *_optional(detail),
             ("Arguments", value_lines(job.arguments)),
             *([("Metadata", value_lines(job.metadata))] if job.metadata is not None else []),
             *([("Result", value_lines(job.result))] if job.result is not None else []),
         ]
     )
+    if detail.steps:
+        write_heading("Steps")
+        _write_steps(detail.steps, now)
     if detail.attempts:
         write_heading("Attempts")
         _write_attempts(detail.attempts, now)
@@ -150,6 +156,44 @@ def _optional(detail: JobDetail) -> list[tuple[str, str]]:
     if progress is not None:
         shown.append(("Progress", f"{progress.fraction:.0%} {progress.message}".rstrip()))
     return [(name, value) for name, value in shown if value is not None]
+
+
+def _step_as_json(step: Step) -> dict[str, Any]:
+    values: dict[str, Any] = msgspec.to_builtins(step)
+    values["result"] = None if step.result is None else msgspec.json.decode(step.result)
+    return values
+
+
+def _write_steps(steps: Sequence[Step], now: datetime) -> None:
+    write_table(
+        [
+            Column("STEP", flexible=True),
+            Column("KEY", flexible=True),
+            Column("STATE", statuses=True),
+            Column("TRIES", right=True),
+            Column("AT"),
+            Column("NOTE", flexible=True),
+        ],
+        [
+            [
+                step.name,
+                step.key.removeprefix(GIVEN) if step.key.startswith(GIVEN) else "",
+                step.state.value,
+                str(step.tries or ""),
+                "" if step.at is None else _moment(step.at, now),
+                _step_note(step, now),
+            ]
+            for step in steps
+        ],
+    )
+
+
+def _step_note(step: Step, now: datetime) -> str:
+    if step.error_type is not None:
+        return f"{step.error_type}: {step.error_message or ''}"
+    if step.until is not None and step.state is not StepState.DONE:
+        return f"until {_moment(step.until, now)}"
+    return "" if step.child_id is None else f"job {step.child_id}"
 
 
 def _write_attempts(attempts: Sequence[Attempt], now: datetime) -> None:

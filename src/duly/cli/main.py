@@ -7,6 +7,7 @@ import click
 from duly import __version__
 from duly.cli.database import database
 from duly.cli.dead import dead
+from duly.cli.event import event
 from duly.cli.failures import GuardedGroup
 from duly.cli.job import job
 from duly.cli.queue import queue
@@ -27,5 +28,5 @@ def root() -> None:
     """
 
 
-for command in (up, worker, scheduler, job, schedule, dead, queue, database, config):
+for command in (up, worker, scheduler, job, schedule, event, dead, queue, database, config):
     root.add_command(command)

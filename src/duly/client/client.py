@@ -185,14 +185,23 @@ class Client:
         """Cancel jobs: at once where they have not started, by request where they run."""
         return await self.arun(self._cancellation(job_ids, reason))
 
-    def replay(self, job_ids: Sequence[UUID | str], arguments: str | None) -> list[Replay]:
+    def replay(
+        self, job_ids: Sequence[UUID | str], arguments: str | None, keep_steps: bool = True
+    ) -> list[Replay]:
         """Run dead jobs again, in a new generation."""
-        return self.run(self.store.replay([as_id(each) for each in job_ids], arguments))
+        return self.run(self._replaying(job_ids, arguments, keep_steps))
 
-    async def areplay(self, job_ids: Sequence[UUID | str], arguments: str | None) -> list[Replay]:
+    async def areplay(
+        self, job_ids: Sequence[UUID | str], arguments: str | None, keep_steps: bool = True
+    ) -> list[Replay]:
         """Run dead jobs again, in a new generation."""
-        operation = self.store.replay([as_id(each) for each in job_ids], arguments)
-        return await self.arun(operation)
+        return await self.arun(self._replaying(job_ids, arguments, keep_steps))
+
+    def _replaying(
+        self, job_ids: Sequence[UUID | str], arguments: str | None, keep_steps: bool
+    ) -> Operation[list[Replay]]:
+        known = [as_id(each) for each in job_ids]
+        return self.store.replay(known, arguments, keep_steps=keep_steps)
 
     def job(self, record: JobRecord) -> Job[Any]:
         """A handle on a stored job, its result typed when its task is registered here."""

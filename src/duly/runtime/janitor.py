@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from duly.policy.retention import RetentionPolicy, purges
 from duly.store.protocol import Store
@@ -36,27 +36,27 @@ class Janitor:
     async def tick(self) -> float:
         """One round; see Loop."""
         store = self._store
+        now = await store.arun(store.clock())
         await store.arun(store.expire(BATCH))
         await store.arun(store.free_keys(BATCH))
-        await store.arun(store.purge_ticks(datetime.now(UTC) - TICKS_KEPT, BATCH))
-        await store.arun(store.purge_events(datetime.now(UTC) - EVENTS_KEPT, BATCH))
+        await store.arun(store.purge_ticks(now - TICKS_KEPT, BATCH))
+        await store.arun(store.purge_events(now - EVENTS_KEPT, BATCH))
         await store.arun(store.start_queued_flows())
-        oldest = datetime.now(UTC) - self._retention.longest_archived()
+        oldest = now - self._retention.longest_archived()
         await store.arun(store.purge_flows(oldest, FLOWS_AT_ONCE))
         await store.arun(store.purge_steps(oldest, BATCH))
-        await self._purge()
+        await self._purge(now)
         if self._rounds % TEND_EVERY == 0:
             for name in await asyncio.to_thread(store.tend, oldest):
                 logger.info("partition %s", name)
         self._rounds += 1
         return PERIOD * random.uniform(0.8, 1.2)
 
-    async def _purge(self) -> None:
+    async def _purge(self, now: datetime) -> None:
         store = self._store
         queues = []
         if self._retention.queues:
             queues = [queue.name for queue in await store.arun(store.queues())]
-        now = datetime.now(UTC)
         for purge in purges(self._retention, queues, now, store.drops_whole_days):
             for _ in range(MOST_BATCHES):
                 gone = await store.arun(store.purge(purge.state, purge.before, BATCH, purge.queue))

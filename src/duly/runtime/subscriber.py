@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from duly.registry.subscribing import DeclaredSubscriptions
 from duly.store.protocol import Store
@@ -29,6 +29,6 @@ class Subscriber:
         """One round; see Loop."""
         await self.declare()
         if self._declared:
-            oldest = datetime.now(UTC) - FORGET_AFTER
+            oldest = await self._store.arun(self._store.clock()) - FORGET_AFTER
             await self._store.arun(self._store.forget_subscriptions(oldest))
         return PERIOD

@@ -92,18 +92,21 @@ class DeadJobs:
         return [job.id for job in self._scan(chosen)][::-1]
 
     def replay(
-        self, job_ids: Sequence[UUID], progress: Progress = lambda done: None
+        self,
+        job_ids: Sequence[UUID],
+        progress: Progress = lambda done: None,
+        keep_steps: bool = True,
     ) -> Mapping[Replay, int]:
         """Run dead jobs again, in batches; answers how many came to what."""
         answers: Counter[Replay] = Counter()
         for batch in _batches(job_ids):
-            answers.update(self._store.run(self._store.replay(batch)))
+            answers.update(self._store.run(self._store.replay(batch, keep_steps=keep_steps)))
             progress(answers.total())
         return answers
 
-    def replay_edited(self, job_id: UUID, arguments: str) -> Replay:
+    def replay_edited(self, job_id: UUID, arguments: str, keep_steps: bool = True) -> Replay:
         """Run a dead job again with other arguments, encoded and checked."""
-        (answer,) = self._store.run(self._store.replay([job_id], arguments))
+        (answer,) = self._store.run(self._store.replay([job_id], arguments, keep_steps=keep_steps))
         return answer
 
     def purgeable(self, chosen: DeadFilter) -> int:

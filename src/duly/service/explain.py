@@ -14,6 +14,7 @@ import msgspec
 
 from duly.model.job import JobRecord, State
 from duly.model.query import QueueState
+from duly.model.step import Step, StepKind, StepState
 from duly.model.worker import Worker
 from duly.service.wording import absolute, counted, relative, span
 
@@ -75,8 +76,10 @@ def serves(worker: Worker, queue: str) -> bool:
     return not worker.queues or queue in worker.queues
 
 
-def explain(job: JobRecord, now: datetime, around: Surroundings) -> Explanation:
-    """What happened to the job, or what it is waiting for at `now`."""
+def explain(
+    job: JobRecord, now: datetime, around: Surroundings, steps: Sequence[Step] = ()
+) -> Explanation:
+    """What happened to the job, or what it is waiting for at `now`, given its recorded steps."""
     if job.state is State.PENDING:
         return _pending(job, now, around)
     if job.state is State.RUNNING:
@@ -84,10 +87,31 @@ def explain(job: JobRecord, now: datetime, around: Surroundings) -> Explanation:
     if job.state is State.BLOCKED:
         return Explanation(Cause.BLOCKED, "waits for other jobs to finish")
     if job.state is State.WAITING:
-        return Explanation(
-            Cause.WAITING, "suspended by its own code: waits for an event or the end of a sleep"
-        )
+        return _waiting(job, now, steps)
     return _finished(job, now)
+
+
+def _waiting(job: JobRecord, now: datetime, steps: Sequence[Step]) -> Explanation:
+    waits = [_wait(step, now) for step in steps if step.state in _OPEN]
+    before = f"is to be {job.undoing.value}, and undoes first: " if job.undoing else ""
+    what = " and ".join(waits) or "waits for an event or the end of a sleep"
+    return Explanation(Cause.WAITING, f"{before}suspended by its own code: {what}")
+
+
+_OPEN = (StepState.WAITING, StepState.RETRYING)
+
+
+def _wait(step: Step, now: datetime) -> str:
+    limit = "" if step.until is None else f" until {absolute(step.until)}"
+    match step.kind:
+        case StepKind.SLEEP if step.until is not None:
+            return f"sleeps until {absolute(step.until)} ({relative(step.until, now)})"
+        case StepKind.EVENT:
+            return f"waits for event {step.name.removeprefix('event:')!r}{limit}"
+        case StepKind.JOB | StepKind.UNDO:
+            return f"waits for job {step.child_id} ({step.name.partition(':')[2]})"
+        case _:
+            return f"step {step.name!r} failed {counted(step.tries, 'time')}, tried again{limit}"
 
 
 def _pending(job: JobRecord, now: datetime, around: Surroundings) -> Explanation:

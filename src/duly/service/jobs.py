@@ -14,6 +14,7 @@ from duly.model.attempt import Attempt
 from duly.model.job import JobRecord, State, Status
 from duly.model.query import Cancellation, JobFilter, Replay
 from duly.model.report import LogLine, Progress
+from duly.model.step import Step
 from duly.model.worker import Worker
 from duly.service.explain import Explanation, Surroundings, explain
 from duly.store.protocol import Store
@@ -44,6 +45,7 @@ class JobDetail(msgspec.Struct, frozen=True):
     explanation: Explanation
     worker: Worker | None
     progress: Progress | None
+    steps: list[Step]
     now: datetime
 
 
@@ -79,19 +81,24 @@ class Jobs:
         job = self.get(job_id)
         around = self.surroundings()
         now = datetime.now(UTC)
+        steps = self._steps(job)
         return JobDetail(
             job=job,
             attempts=self._store.run(self._store.attempts(job_id)),
-            explanation=explain(job, now, around),
+            explanation=explain(job, now, around, steps),
             worker=around.worker(job.worker),
             progress=self._store.run(self._store.progress(job_id)),
+            steps=steps,
             now=now,
         )
 
     def explain(self, job_id: UUID) -> Explanation:
         """What the job is waiting for, or what became of it; UnknownJob when there is none."""
         job = self.get(job_id)
-        return explain(job, datetime.now(UTC), self.surroundings())
+        return explain(job, datetime.now(UTC), self.surroundings(), self._steps(job))
+
+    def _steps(self, job: JobRecord) -> list[Step]:
+        return self._store.run(self._store.steps(job.id)).steps if job.stepped else []
 
     def logs(self, job_id: UUID) -> list[LogLine]:
         """What the job has logged so far; UnknownJob when there is none."""

@@ -142,7 +142,8 @@ FROM unnest(%(ids)s::uuid[], %(delays)s::double precision[]) AS released (id, de
 WHERE jobs.id = ANY(%(ids)s::uuid[]) AND jobs.id = released.id AND state = 'blocked'
 """
 LOCK_JOBS = """
-SELECT id, state, undos > 0 AND undoing IS NULL FROM {schema}.jobs WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE
+SELECT id, state, undos > 0 AND undoing IS NULL FROM {schema}.jobs
+WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE
 """
 REQUEST_CANCEL = """
 UPDATE {schema}.jobs SET cancel_requested_at = coalesce(cancel_requested_at, %(now)s)
