@@ -80,6 +80,15 @@ def record_of(draft: Draft, now: datetime) -> JobRecord:
     )
 
 
+def by_field(drafts: Sequence[Draft]) -> tuple[frozenset[str], dict[str, tuple[Any, ...]]]:
+    """In which fields the drafts differ, ids and arguments in any case, and all values by field."""
+    columns = zip(*map(msgspec.structs.astuple, drafts), strict=True)
+    values = dict(zip(Draft.__struct_fields__, columns, strict=True))
+    number = len(drafts)
+    differing = {name for name, column in values.items() if column.count(column[0]) < number}
+    return frozenset(differing | {"id", "arguments"}), values
+
+
 def replacement(existing: JobRecord, draft: Draft, now: datetime) -> JobRecord:
     """What a job that has not started becomes when a draft replaces it: the draft's contents
     under the job's own identity."""

@@ -9,8 +9,6 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from duly.model.job import Draft, JobRecord, KeyPolicy, State
 from duly.model.query import Enqueued
 from duly.store.operation import Operation, Statement, Steps, Wake
@@ -20,6 +18,7 @@ from duly.store.records import (
     ERROR_COLUMNS,
     JOB_COLUMNS,
     KeyedBatch,
+    by_field,
     record_of,
     refuse_if_rejecting,
     replacement,
@@ -318,30 +317,18 @@ def insertion(
 
     It answers with the moment of storing and, if some of the ids were known, with the new ones.
     """
-    differing, values = _columns(drafts)
-    return _insert_text(differing, state), {"now": now, "number": len(drafts), **values}
-
-
-def _columns(drafts: Sequence[Draft]) -> tuple[frozenset[str], dict[str, Any]]:
-    """In which columns the drafts differ; an array for each of these, one value for the others.
-
-    Ids and arguments count as different in any case, so that nearly all submissions are one
-    prepared statement.
-    """
-    number = len(drafts)
-    differing = {"id", "arguments"}
+    differing, columns = by_field(drafts)
     values: dict[str, Any] = {}
-    by_field = zip(*map(msgspec.structs.astuple, drafts), strict=True)
-    for name, column in zip(Draft.__struct_fields__, by_field, strict=True):
-        if name not in DRAFT_COLUMNS:
-            continue
-        if name in differing or column.count(column[0]) < number:
-            differing.add(name)
-            coded = name in CODED
-            values[name] = [_coded(name, value) for value in column] if coded else list(column)
-        else:
+    for name in DRAFT_COLUMNS:
+        column = columns[name]
+        if name not in differing:
             values[name] = _coded(name, column[0])
-    return frozenset(differing), values
+        elif name in CODED:
+            values[name] = [_coded(name, value) for value in column]
+        else:
+            values[name] = list(column)
+    text = _insert_text(differing.intersection(DRAFT_COLUMNS), state)
+    return text, {"now": now, "number": len(drafts), **values}
 
 
 def _coded(name: str, value: Any) -> Any:

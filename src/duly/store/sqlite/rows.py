@@ -49,9 +49,9 @@ def duration(delay: timedelta) -> int:
     return delay // _MICROSECOND
 
 
-def array(values: Sequence[str]) -> str:
-    """Texts as one parameter, to be read by json_each."""
-    return json.dumps(list(values))
+def array(values: Sequence[object]) -> str:
+    """Several values, or rows of them, as one parameter, to be read by json_each."""
+    return msgspec.json.encode(values).decode()
 
 
 def _optional_micros(value: datetime | None) -> int | None:

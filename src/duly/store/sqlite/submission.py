@@ -13,18 +13,28 @@ from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.records import (
     JOB_COLUMNS,
     KeyedBatch,
+    by_field,
     record_of,
     refuse_if_rejecting,
     replacement,
 )
 from duly.store.sqlite.reading import read_jobs
-from duly.store.sqlite.rows import clock, job_row, moment
+from duly.store.sqlite.rows import array, clock, job_row, moment
 
 INSERT = f"INSERT INTO jobs ({', '.join(JOB_COLUMNS)}) VALUES ({', '.join('?' * len(JOB_COLUMNS))})"
 INSERT_NEW = (
     f"INSERT INTO jobs ({', '.join(JOB_COLUMNS)}) SELECT {', '.join('?' * len(JOB_COLUMNS))}"
     " WHERE NOT EXISTS (SELECT 1 FROM archive WHERE id = ?1)"
     " AND NOT EXISTS (SELECT 1 FROM dead WHERE id = ?1)"
+    " ON CONFLICT (id) DO NOTHING RETURNING id"
+)
+_ALIKE = {"id": "unhex(input.value ->> 0)", "arguments": "input.value ->> 1"}
+# Many that have everything in common but ids and arguments: rows do not pass through Python.
+INSERT_ALIKE = (
+    f"INSERT INTO jobs ({', '.join(JOB_COLUMNS)})"
+    f" SELECT {', '.join(_ALIKE.get(name, '?') for name in JOB_COLUMNS)} FROM json_each(?) AS input"
+    " WHERE NOT EXISTS (SELECT 1 FROM archive WHERE id = unhex(input.value ->> 0))"
+    " AND NOT EXISTS (SELECT 1 FROM dead WHERE id = unhex(input.value ->> 0))"
     " ON CONFLICT (id) DO NOTHING RETURNING id"
 )
 REPLACE = (
@@ -50,12 +60,13 @@ def enqueue(drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueue
         held = yield from _settle_key(draft, instant)
         if held is not None:
             answers[draft.id] = held
-    records = {
-        draft.id: record_of(draft, instant)
+    fresh = {
+        draft.id: draft
         for draft in drafts
         if draft.id not in answers and keyed.contender(draft) is draft
     }
-    yield from _insert(list(records.values()), answers)
+    if fresh:
+        yield from _insert(list(fresh.values()), instant, answers)
     return [_answer(keyed.contender(draft), draft, answers) for draft in drafts]
 
 
@@ -97,17 +108,25 @@ def _replace(existing: JobRecord, draft: Draft, instant: datetime) -> Steps[Enqu
     return Enqueued(fresh, created=False, replaced=True)
 
 
-def _insert(records: list[JobRecord], answers: dict[UUID, Enqueued]) -> Steps[None]:
-    if not records:
-        return
-    lanes = sorted({(job.queue, job.task, job.priority) for job in records})
+def _insert(drafts: list[Draft], instant: datetime, answers: dict[UUID, Enqueued]) -> Steps[None]:
+    lanes = sorted({(draft.queue, draft.task, draft.priority) for draft in drafts})
     yield Statement(LANE, lanes, many=True)
-    rows = yield Statement(INSERT_NEW, [job_row(job) for job in records], many=True)
+    records = [record_of(draft, instant) for draft in drafts]
+    differing, _ = by_field(drafts)
+    if differing == _ALIKE.keys():
+        common = dict(zip(JOB_COLUMNS, job_row(records[0]), strict=True))
+        shared = [value for name, value in common.items() if name not in _ALIKE]
+        own = [(draft.id.hex, draft.arguments) for draft in drafts]
+        rows = yield Statement(INSERT_ALIKE, (*shared, array(own)))
+    else:
+        rows = yield Statement(INSERT_NEW, [job_row(job) for job in records], many=True)
     inserted = {row[0] for row in rows}
-    repeated = [job.id for job in records if job.id.bytes not in inserted]
+    repeated = []
     for job in records:
         if job.id.bytes in inserted:
             answers[job.id] = Enqueued(job, created=True)
+        else:
+            repeated.append(job.id)
     if repeated:
         existing = yield from read_jobs(repeated)
         for job_id, found in zip(repeated, existing, strict=True):

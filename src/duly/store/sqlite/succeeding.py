@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from duly.model.attempt import Outcome
 from duly.model.settlement import Settlement
 from duly.store.operation import Statement, Steps
 from duly.store.records import ATTEMPT_COLUMNS, ERROR_COLUMNS, JOB_COLUMNS
+from duly.store.sqlite.rows import array
 
 _ENDED = {
     "state": "'succeeded'",
@@ -57,13 +56,9 @@ def settle_plain(settlements: Sequence[Settlement], instant: int) -> Steps[list[
     if not plain:
         return []
     succeeded = [(job_id.hex(), token, each.result) for (job_id, token), each in plain.items()]
-    rows = yield Statement(ARCHIVE, (_json(succeeded), instant))
+    rows = yield Statement(ARCHIVE, (array(succeeded), instant))
     if rows:
-        ended = _json([row[0].hex() for row in rows])
+        ended = array([row[0].hex() for row in rows])
         yield Statement(ATTEMPTS, (ended, instant))
         yield Statement(DELETE, (ended,))
     return [plain[job_id, token] for job_id, token in rows]
-
-
-def _json(values: Sequence[object]) -> str:
-    return msgspec.json.encode(values).decode()
