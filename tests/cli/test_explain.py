@@ -125,7 +125,7 @@ def _explain(
             Cause.NO_FREE_WORKER,
             "ready for 0.4 s: about to be started",
         ),
-        ({"state": State.BLOCKED}, {}, Cause.BLOCKED, "waits for other jobs to finish"),
+        ({"state": State.BLOCKED}, {}, Cause.BLOCKED, "waits for other jobs of its flow"),
         (
             {"state": State.WAITING},
             {},

@@ -15,6 +15,7 @@ from duly.errors import (
     DulyError,
     InvalidInput,
     ResultTimeout,
+    UnknownFlow,
     UnknownJob,
     UnknownSchedule,
     UnknownTask,
@@ -28,7 +29,7 @@ TIMED_OUT = 124
 INTERRUPTED = 130
 
 _DEBUG = "duly.cli.debug"
-_WRONG = (InvalidInput, ConfigurationError, UnknownJob, UnknownSchedule, UnknownTask)
+_WRONG = (InvalidInput, ConfigurationError, UnknownFlow, UnknownJob, UnknownSchedule, UnknownTask)
 
 
 def end_with(exit_code: int) -> NoReturn:

@@ -9,6 +9,7 @@ from duly.cli.database import database
 from duly.cli.dead import dead
 from duly.cli.event import event
 from duly.cli.failures import GuardedGroup
+from duly.cli.flow import flow
 from duly.cli.job import job
 from duly.cli.queue import queue
 from duly.cli.schedule import schedule
@@ -28,5 +29,17 @@ def root() -> None:
     """
 
 
-for command in (up, worker, scheduler, job, schedule, event, dead, queue, database, config):
+for command in (
+    up,
+    worker,
+    scheduler,
+    job,
+    schedule,
+    flow,
+    event,
+    dead,
+    queue,
+    database,
+    config,
+):
     root.add_command(command)

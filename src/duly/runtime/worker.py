@@ -423,6 +423,9 @@ class Worker:
                 hooked = self._hooked.pop((settled.job_id, settled.token), None)
                 if hooked is not None and accepted:
                     self._send(self._call_hooks(hooked, settled))
+        if any(settled.flow_id is not None for settled in batch):
+            # It may have released others.
+            self._claimer.wake()
         self._slot_freed.set()
         self._look_for_idleness()
 

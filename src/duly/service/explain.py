@@ -85,7 +85,8 @@ def explain(
     if job.state is State.RUNNING:
         return _running(job, now, around)
     if job.state is State.BLOCKED:
-        return Explanation(Cause.BLOCKED, "waits for other jobs to finish")
+        where = "" if job.flow_id is None else f": duly flow show {job.flow_id}"
+        return Explanation(Cause.BLOCKED, f"waits for other jobs of its flow{where}")
     if job.state is State.WAITING:
         return _waiting(job, now, steps)
     return _finished(job, now)
