@@ -22,6 +22,7 @@ FOLDER = tempfile.TemporaryDirectory(prefix="duly-tour-")
 os.environ["DULY_TOUR_URL"] = f"sqlite:///{Path(FOLDER.name) / 'tour.db'}"
 
 from tour_tasks import (  # noqa: E402 - its app reads the URL that was set above
+    add_up,
     app,
     book,
     charge,
@@ -30,7 +31,9 @@ from tour_tasks import (  # noqa: E402 - its app reads the URL that was set abov
     long_export,
     note,
     order,
+    orders_of,
     poison,
+    price,
     started,
 )
 
@@ -193,6 +196,24 @@ def durable_steps() -> None:
     check("a chair put back" in started, "the other was not paid in time: its step was undone")
 
 
+def flows() -> None:
+    """Flows: jobs that wait for each other, and for lists of any length"""
+    with app.flow("orders") as flow:
+        orders = orders_of.job("2026-11-15")
+        prices = price.job(duly.each(orders))
+        add_up.job(amounts=prices.outputs)
+        flow.at_end(greet.job("the end of the flow"))
+    run = flow.submit()
+    console.print(f"   {len(run.nodes())} nodes stored in one transaction")
+    run.wait(timeout=20)
+    for node in run.nodes():
+        items = f", {node.items} jobs" if node.items else ""
+        after = f" after {', '.join(node.parents)}" if node.parents else ""
+        console.print(f"   {node.name}{after}: {node.state.value}{items}")
+    check(run.job("add_up").result() == 600, "each order priced by a job of its own, added up: 600")
+    check(run.record.total == 6, f"{run.record.succeeded} jobs, released as their parents ended")
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     """Look again and again, for ten seconds at most."""
     deadline = time.monotonic() + 10
@@ -214,6 +235,7 @@ PARTS: list[Callable[[], None]] = [
     exactly_once,
     recurring,
     durable_steps,
+    flows,
 ]
 
 

@@ -96,3 +96,21 @@ async def order(item: str) -> str:
 def audit(event: duly.Event) -> None:
     """Started for each event, once."""
     started.append(f"{event.name} {event.key}")
+
+
+@app.task
+def orders_of(day: str) -> list[int]:
+    """How many pieces each order of the day is for."""
+    return [1, 2, 3]
+
+
+@app.task
+def price(pieces: int) -> int:
+    """What an order costs."""
+    return pieces * 100
+
+
+@app.task
+def add_up(amounts: list[int]) -> int:
+    """The turnover."""
+    return sum(amounts)

@@ -88,7 +88,13 @@ def test_replay_by_id(anyplace: Place) -> None:
     assert anyplace.scene.get(dead.id).generation == 2
     again = anyplace.duly("dead", "replay", dead.id, "--yes", "--json")
     assert again.code == 1
-    assert again.json == {"replayed": 0, "not_dead": 1, "key_held": 0, "unknown": 0}
+    assert again.json == {
+        "replayed": 0,
+        "not_dead": 1,
+        "key_held": 0,
+        "flow_ending": 0,
+        "unknown": 0,
+    }
 
 
 def test_replay_by_filter_and_all(anyplace: Place) -> None:

@@ -99,6 +99,19 @@ def test_examples_run_on_postgresql(page: Path, tmp_path: Path, postgres_url: st
     run(page, tmp_path, postgres_url, with_postgres=True)
 
 
+def test_the_etl_flow_runs() -> None:
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", ROOT / "examples" / "etl_flow.py"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert finished.returncode == 0, f"{finished.stdout}\n{finished.stderr}"
+    assert "2026-11-15: no turnover" in finished.stdout
+    assert "2026-11-15: 64.00 EUR after running convert 3, load again" in finished.stdout
+
+
 @pytest.mark.parametrize("page", PAGES, ids=identify)
 def test_marks_are_known_and_blocks_are_closed(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

@@ -22,11 +22,17 @@ from duly.model.query import Replay
 from duly.service.dead import DeadFilter, DeadGroup
 from duly.service.wording import counted, relative
 
-FAILED = {Replay.NOT_DEAD: FAILURE, Replay.KEY_HELD: FAILURE, Replay.UNKNOWN: WRONG_INPUT}
+FAILED = {
+    Replay.NOT_DEAD: FAILURE,
+    Replay.KEY_HELD: FAILURE,
+    Replay.FLOW_ENDING: FAILURE,
+    Replay.UNKNOWN: WRONG_INPUT,
+}
 REPLAYED_AS = {
     Replay.REPLAYED: "replayed",
     Replay.NOT_DEAD: "not dead (any more)",
     Replay.KEY_HELD: "not replayed, because another job holds their key by now",
+    Replay.FLOW_ENDING: "not replayed, because the rest of their flow is still being cancelled",
     Replay.UNKNOWN: "unknown",
 }
 

@@ -1,4 +1,4 @@
-"""From what a person types to the id of a job or a flow: the whole id, or enough of its beginning."""
+"""From what a person types to the id of a job or a flow: all of it, or enough of its beginning."""
 
 from __future__ import annotations
 

@@ -58,6 +58,7 @@ class Retried(StrEnum):
     RUNNING = "running"
     HELD_BACK = "held_back"
     KEY_HELD = "key_held"
+    FLOW_ENDING = "flow_ending"
     FINISHED = "finished"
     CHANGED = "changed"
     UNKNOWN = "unknown"
@@ -218,6 +219,7 @@ def _states(statuses: frozenset[Status]) -> frozenset[State]:
 _REPLAYED = {
     Replay.REPLAYED: Retried.REPLAYED,
     Replay.KEY_HELD: Retried.KEY_HELD,
+    Replay.FLOW_ENDING: Retried.FLOW_ENDING,
     Replay.NOT_DEAD: Retried.CHANGED,
     Replay.UNKNOWN: Retried.UNKNOWN,
 }
