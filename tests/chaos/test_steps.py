@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import signal
 import time
 from collections import Counter
 from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Any
 
 import psutil
 import pytest
 
-from duly import State
+from duly import Job, State
+from duly.policy.states import FINAL
 from tests.chaos.conftest import MakeFleet, Storm
-from tests.support.fleet import LONG, until
+from tests.support.fleet import LONG, Fleet, until
 
 STEPS = 4
 TASKS = """
@@ -68,30 +74,28 @@ def transactional(number: int) -> None:
 """
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(7200)
 def test_killed_between_and_inside_steps(fleet: MakeFleet, url: str, storm: Storm) -> None:
     site = fleet(url, TASKS, lease=5.0)
     with site.app.transaction() as connection:
         connection.execute("CREATE TABLE ledger (entry INTEGER)")
-    count = 60 if LONG else 8
     kinds = (site.tasks.blocking, site.tasks.asynchronous, site.tasks.transactional)
-    jobs = [task.enqueue(number) for number in range(count) for task in kinds]
-    worker = site.start("--processes", 2, "--concurrency", 4)
-    kills = 0
-    deadline = time.monotonic() + (10 * storm.seconds if LONG else 2 * storm.seconds)
-    wanted = 1000 if LONG else 10
-    while kills < wanted and time.monotonic() < deadline:
+    numbers = itertools.count()
+    jobs: list[Job[Any]] = []
+    worker = site.start("--processes", 3 if LONG else 2, "--concurrency", 4)
+    kills, wanted = 0, int(os.environ.get("DULY_CHAOS_KILLS") or (1000 if LONG else 6))
+    while kills < wanted:
+        if len([job for job in jobs[-30:] if job.refresh().state not in FINAL]) < 9:
+            jobs += [task.enqueue(number) for number in islice(numbers, 4) for task in kinds]
+        until(partial(_moved, site, len(_lines(site)) + storm.chance.randrange(1, 12), jobs))
+        time.sleep(storm.chance.uniform(0, 0.03))
         for victim in worker.children():
             with suppress(psutil.Error):
                 victim.send_signal(signal.SIGKILL)
                 kills += 1
-        until(lambda: worker.children())
-        time.sleep(storm.chance.uniform(0.05, 1.0))
-        if all(job.refresh().state is State.SUCCEEDED for job in jobs):
-            jobs += [task.enqueue(len(jobs)) for task in kinds]
     records = site.settled(jobs, 300)
     assert Counter(record.state for record in records) == {State.SUCCEEDED: len(jobs)}
-    lines = [line.split() for line in (site.folder / "effects").read_text().splitlines()]
+    lines = _lines(site)
     steps = Counter(key for word, key in lines if word == "step")
     after = _after_recording(lines)
     assert not after, f"run again although it was recorded: {after}"
@@ -104,6 +108,20 @@ def test_killed_between_and_inside_steps(fleet: MakeFleet, url: str, storm: Stor
     assert {number for _, number in rows} == {1}
     repeated = sum(steps.values()) - len(steps)
     print(f"{kills} kills, {len(jobs)} jobs, {sum(steps.values())} steps, {repeated} run twice")
+
+
+def _lines(site: Fleet) -> list[list[str]]:
+    """What the tasks have noted so far, whole lines only."""
+    file = site.folder / "effects"
+    text = file.read_text() if file.exists() else ""
+    return [line.split() for line in text.rpartition("\n")[0].splitlines()]
+
+
+def _moved(site: Fleet, lines: int, jobs: list[Job[Any]]) -> bool:
+    """Whether that many lines are there, or there is nothing left to do."""
+    if len(_lines(site)) >= lines:
+        return True
+    return all(job.refresh().state in FINAL for job in jobs[-30:])
 
 
 def _after_recording(lines: list[list[str]]) -> list[str]:

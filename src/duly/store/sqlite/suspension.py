@@ -35,18 +35,27 @@ LIVE = "SELECT 1 FROM jobs WHERE id = ?"
 
 def suspend(settlements: Sequence[Settlement], instant: int) -> Steps[None]:
     """Write what jobs that are waiting now wait for; wake those for whom it has come already."""
-    for each in settlements:
-        job_id = each.job_id.bytes
-        waits = [with_until(wait, moment(instant)) for wait in each.waits]
-        steps = [step_row(wait.write.step, instant) for wait in waits]
-        yield Statement(WRITE_STEP, steps, many=True)
-        due = micros(due_after(waits))
-        yield Statement(SUSPEND, (due, job_id))
-        yield Statement(FORGET_WAITS, (job_id,))
-        events = [(job_id, wait.event.name, wait.event.key) for wait in waits if wait.event]
-        if events:
-            yield Statement(WAIT, events, many=True)
-        if (yield from _has_come(job_id, waits)):
+    if not settlements:
+        return
+    now = moment(instant)
+    waits = {
+        each.job_id.bytes: [with_until(wait, now) for wait in each.waits] for each in settlements
+    }
+    steps = [step_row(wait.write.step, instant) for each in waits.values() for wait in each]
+    yield Statement(WRITE_STEP, steps, many=True)
+    due = [(micros(due_after(each)), job_id) for job_id, each in waits.items()]
+    yield Statement(SUSPEND, due, many=True)
+    yield Statement(FORGET_WAITS, [(job_id,) for job_id in waits], many=True)
+    events = [
+        (job_id, wait.event.name, wait.event.key)
+        for job_id, each in waits.items()
+        for wait in each
+        if wait.event is not None
+    ]
+    if events:
+        yield Statement(WAIT, events, many=True)
+    for job_id, each in waits.items():
+        if (yield from _has_come(job_id, each)):
             yield Statement(WAKE, (instant, job_id))
 
 
