@@ -431,6 +431,27 @@ def test_retry_runs_only_the_failed_items_of_a_map(scene: Scene, flow: FlowScene
     assert flow.inputs(*flow.take("sum")) == [{"all": "[0,1,2,3]"}]
 
 
+def test_a_retry_minds_items_whose_failure_was_tolerated(scene: Scene, flow: FlowScene) -> None:
+    flow.map("each", values="[1,2]").node("beside").node("any", "each", rule=Rule.ANY_SUCCEEDED)
+    flow.submit(FailurePolicy.CONTINUE)
+    scene.settle(*(died(job) for job in flow.jobs()))
+    assert flow.record().state is FlowState.FAILED
+    assert flow.retry() is FlowChange.DONE
+    assert len(flow.jobs()) == 3
+
+
+def test_replaying_one_node_leaves_failed_items_of_a_map_as_they_are(
+    scene: Scene, flow: FlowScene
+) -> None:
+    flow.map("each", values="[1,2]").node("beside").node("any", "each", rule=Rule.ANY_SUCCEEDED)
+    flow.submit(FailurePolicy.CONTINUE)
+    scene.settle(*(died(job) for job in flow.jobs()))
+    assert scene.replay(flow.ids["beside"]) == [Replay.REPLAYED]
+    flow.succeed("beside")
+    assert flow.states() == {"each": FAILED, "beside": SUCCEEDED, "any": CANCELLED}
+    assert flow.record().state is FlowState.FAILED
+
+
 def test_submitting_again_changes_nothing(scene: Scene, flow: FlowScene) -> None:
     diamond(flow).submit()
     flow.succeed("extract")

@@ -158,8 +158,10 @@ class Board:
             self._end_of_items(map_id)
 
     def reconsider(self, node_id: UUID, cause: str) -> None:
-        """Decide on a blocked node anew, after a change of its counters."""
+        """Decide on a node that waits anew, after a change of its counters."""
         node = self.nodes[node_id]
+        if node.kind is NodeKind.MAP and node.state is NodeState.RELEASED:
+            self._end_of_items(node_id)
         if node.state is not NodeState.BLOCKED:
             return
         match decide(node):

@@ -49,6 +49,12 @@ def reopened(
         return None
     again |= {node.id for node in nodes.values() if node.state in _AGAIN}
     _spread(again, nodes, edges)
+    if chosen is None:
+        again |= {
+            node.id
+            for node in nodes.values()
+            if node.item_of in again and node.state is NodeState.FAILED
+        }
     dropped = _outdated_items(again, nodes)
     again -= dropped
     kept = {node_id: node for node_id, node in nodes.items() if node_id not in dropped}
