@@ -41,7 +41,7 @@ from duly.errors import (
     WrongConnection,
 )
 from duly.model.attempt import Attempt, Failure, Outcome
-from duly.model.event import Emitted, Event
+from duly.model.event import Emitted, Event, Subscription
 from duly.model.flow import (
     FailurePolicy,
     FlowChange,
@@ -151,6 +151,7 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
+    "Subscription",
     "Task",
     "Tick",
     "TickKind",

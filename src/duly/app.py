@@ -21,7 +21,7 @@ from duly.client.schedules import Schedules
 from duly.client.task import AsyncTask, NamedTask, Task
 from duly.clock import Clock
 from duly.hosting import Hosting
-from duly.model.event import Emitted, Event
+from duly.model.event import Emitted, Event, Subscription
 from duly.model.flow import FailurePolicy
 from duly.model.query import Cancellation, Count, Replay
 from duly.model.step import Step
@@ -259,6 +259,14 @@ class App:
     ) -> Sequence[Event]:
         """Stored events, the latest first; for the next page pass the last one's id as `before`."""
         return self._events.list(page(limit), name, key, before)
+
+    def subscriptions(self) -> Sequence[Subscription]:
+        """What is stored of who is started for which events, by name."""
+        return self.client.run(self.store.subscriptions())
+
+    def unsubscribe(self, name: str) -> bool:
+        """Remove a stored subscription whose code is gone; answers whether there was one."""
+        return self.client.run(self.store.unsubscribe([name])) > 0
 
     def steps(self, job_id: UUID | str) -> Sequence[Step]:
         """The recorded steps of a job, in the order they were recorded."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +306,7 @@ def test_values_are_recorded(app: App, clock: ManualClock) -> None:
     app.run_until_idle()
     first, second = seen.seen
     assert first == second
+    assert first[0] == datetime(2030, 1, 1, tzinfo=UTC)
     assert first[1] != first[2]
 
 

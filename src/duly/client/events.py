@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from duly.client.client import Client, as_id
-from duly.model.event import Emitted, Event, EventRecord, Subscription
+from duly.model.event import Emitted, Event, EventRecord
 from duly.model.identifiers import new_id
 from duly.policy import options
 from duly.policy.subscribing import event_name
@@ -61,10 +61,6 @@ class Events:
         """Stored events, the latest first."""
         found = self._client.run(self._client.store.events(limit, name, key, before))
         return [event.decoded() for event in found]
-
-    def subscriptions(self) -> Sequence[Subscription]:
-        """What starts jobs for events, by name."""
-        return self._client.run(self._client.store.subscriptions())
 
     def _declaration(self) -> Operation[None] | None:
         """What an app that emits has subscribed itself to must be known before."""

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overload
 from uuid import UUID, uuid4
@@ -296,8 +296,8 @@ class JobContext:
         return Steps(self, StepOptions()).spawn(task, *args, **kwargs)
 
     def now(self) -> Awaitable[datetime]:
-        """What time it was when the job first came here."""
-        return self.carry_out(self.durable.value("now", datetime, lambda: datetime.now(UTC)))
+        """What time it was, by the store's clock, when the job first came here."""
+        return self.carry_out(self.durable.now())
 
     def random(self) -> Awaitable[float]:
         """A random number from 0 to 1, the same in every attempt."""

@@ -286,6 +286,15 @@ class Durable:
             step = yield from self._record(self._write(blank, StepState.DONE, result=text))
         return msgspec.json.decode(step.result or "null", type=kind)
 
+    def now(self) -> Talk[datetime]:
+        """The store's time when the job first came here."""
+        key, step = self._book.reach("value:now", StepKind.VALUE, "", None)
+        if step is None:
+            blank = self._step("value:now", key, StepKind.VALUE, None)
+            step = yield from self._record(self._write(blank, StepState.DONE))
+        assert step.at is not None
+        return step.at
+
     def on_failure(self, draft: Draft) -> Talk[None]:
         """Remember a job that undoes something, should this one fail or be cancelled."""
         name = f"undo:{draft.task}"
