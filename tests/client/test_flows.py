@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import asyncpg  # type: ignore[import-untyped]
+import psycopg
+import psycopg2
 import pytest
+import sqlalchemy
 
 import duly
 from duly import (
@@ -19,6 +23,7 @@ from duly import (
     InvalidFlow,
     InvalidOption,
     NodeState,
+    State,
     UnknownFlow,
     each,
     group,
@@ -247,6 +252,62 @@ def test_a_task_that_submits_a_flow_submits_it_once(app: App, etl: Etl) -> None:
     (run,) = app.flows.list(name="nightly")
     assert (str(run.id), run.record.parent_id) == (job.refresh().result(), job.id)
     assert run.wait(timeout=30).job("load").result() == 3
+
+
+def test_a_result_of_no_declared_type_is_checked_when_it_arrives(app: App, etl: Etl) -> None:
+    @app.task(retries=3)
+    def anything() -> Any:
+        return "text"
+
+    with app.flow("late") as flow:
+        etl.load.job(rows=anything.job().output)
+    run = flow.submit()
+    app.run_until_idle(timeout=60)
+    load = run.job("load")
+    assert (load.state, load.record.reason) == (State.DEAD, "invalid arguments")
+    assert load.record.error is not None
+    assert "argument 'rows': expected `array`, got `str`" in load.record.error.message
+    assert run.refresh().state is FlowState.FAILED
+
+
+@pytest.mark.parametrize("library", ["psycopg", "psycopg2", "sqlalchemy", "asyncpg"])
+def test_on_the_caller_s_own_connection(postgres_app: App, postgres_url: str, library: str) -> None:
+    etl = Etl(postgres_app)
+
+    def build() -> duly.Flow:
+        with postgres_app.flow("carried", max_active=1) as flow:
+            scores = etl.double.using(delay=0.01).job(each(etl.extract.job(3)))
+            etl.load.job(rows=scores.outputs)
+            etl.double.job(each([1, 2])).named("given")
+        return flow
+
+    async def with_asyncpg() -> None:
+        connection = await asyncpg.connect(postgres_url)
+        async with connection.transaction():
+            await build().asubmit(connection=connection)
+        await connection.close()
+
+    if library == "psycopg":
+        with psycopg.connect(postgres_url) as connection:
+            build().submit(connection=connection)
+    elif library == "psycopg2":
+        other = psycopg2.connect(postgres_url)
+        build().submit(connection=other)
+        other.commit()
+        other.close()
+    elif library == "sqlalchemy":
+        engine = sqlalchemy.create_engine(
+            postgres_url.replace("postgresql://", "postgresql+psycopg://")
+        )
+        with engine.begin() as third:
+            build().submit(connection=third)
+        engine.dispose()
+    else:
+        asyncio.run(with_asyncpg())
+    (run,) = postgres_app.flows.list()
+    with postgres_app.running(scheduler=False):
+        assert run.wait(timeout=60).record.succeeded == 7
+    assert run.job("load").result() == 6
 
 
 @contextmanager
