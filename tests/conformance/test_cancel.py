@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from duly.model import settlement
 from duly.model.identifiers import new_id
 from duly.model.job import State
 from duly.model.query import Cancellation, Replay
@@ -99,3 +100,27 @@ def test_two_thousand_at_once(scene: Scene) -> None:
     jobs = scene.submit_many(2000)
     assert scene.cancel(*(job.id for job in jobs)) == [CANCELLED] * 2000
     assert scene.counts() == {("default", State.CANCELLED): 2000}
+
+
+def test_the_reason_of_a_request_is_kept(scene: Scene) -> None:
+    scene.submit_many(5, max_attempts=3)
+    stopped, failed, own, done, silent = scene.claim(scene.hire(), 5)
+    scene.cancel(stopped.id, failed.id, own.id, done.id, reason="ordered twice")
+    scene.cancel(stopped.id, reason="a second thought")
+    scene.cancel(silent.id)
+    scene.settle(
+        settlement.cancel(stopped.id, stopped.token, "cancelled on request while it ran"),
+        settlement.cancel(own.id, own.token, "paid already"),
+        settlement.cancel(silent.id, silent.token, "cancelled on request by force"),
+    )
+    scene.fail(failed)
+    scene.succeed(done)
+    reasons = [scene.get(job.id).reason for job in (stopped, failed, own, done, silent)]
+    assert reasons == [
+        "cancelled on request while it ran: ordered twice",
+        "ordered twice",
+        "paid already",
+        None,
+        "cancelled on request by force",
+    ]
+    assert scene.state(done.id) is State.SUCCEEDED

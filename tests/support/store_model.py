@@ -172,7 +172,9 @@ class StoreModel:
             )
         state, reason = each.state, each.reason
         if state is State.PENDING and job.cancel_requested_at is not None:
-            state, reason = State.CANCELLED, "cancelled on request"
+            state, reason = State.CANCELLED, job.reason or "cancelled on request"
+        elif state is State.CANCELLED and job.reason and each.outcome is Outcome.CANCELLED:
+            reason = f"{reason}: {job.reason}"
         crashed = each.outcome is Outcome.CRASHED
         job = replace(
             job,
@@ -266,7 +268,8 @@ class StoreModel:
                 answers[job_id] = Cancellation.FINISHED
             elif job.state is State.RUNNING:
                 since = job.cancel_requested_at or now
-                self.jobs[job_id] = replace(job, cancel_requested_at=since)
+                why = job.reason or reason
+                self.jobs[job_id] = replace(job, cancel_requested_at=since, reason=why)
                 answers[job_id] = Cancellation.REQUESTED
             else:
                 self._end(job, State.CANCELLED, now, reason or "cancelled on request")

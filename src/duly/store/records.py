@@ -179,6 +179,19 @@ def due_after(waits: Sequence[Wait]) -> datetime:
     return min((end for end in ends if end is not None), default=FOREVER)
 
 
+def reason_of_cancellation(settled: Settlement, asked_for: str | None, undone: bool) -> str | None:
+    """Why a job that ran is cancelled; `asked_for` is what was said when that was requested.
+
+    A job that was `undone` first has had its reason since then.
+    """
+    if settled.state is not State.CANCELLED:
+        return asked_for or REASON_CANCELLED
+    on_request = (settled.reason or "").startswith(REASON_CANCELLED)
+    if asked_for is None or undone or not on_request:
+        return settled.reason
+    return f"{settled.reason}: {asked_for}"
+
+
 def refuse_if_rejecting(draft: Draft, holder: UUID) -> None:
     """Raise KeyConflict when the draft's policy asks for it."""
     if draft.key_policy is KeyPolicy.REJECT and draft.key is not None:

@@ -32,7 +32,8 @@ WHERE id = ANY(%(jobs)s::uuid[]) AND flow_id IS NOT NULL
 """
 REQUEST_CANCEL = f"""
 WITH {CLOCK}
-UPDATE {{schema}}.jobs SET cancel_requested_at = coalesce(cancel_requested_at, {NOW})
+UPDATE {{schema}}.jobs SET cancel_requested_at = coalesce(cancel_requested_at, {NOW}),
+    reason = coalesce(reason, %(reason)s::text)
 WHERE id = ANY(%(jobs)s::uuid[])
 """
 FORGET_STEPS = "DELETE FROM {schema}.steps WHERE job_id = ANY(%(jobs)s::uuid[])"
@@ -146,7 +147,9 @@ class Control(Claiming):
         if undone:
             yield Statement(self.text(UNDO_FIRST), {"jobs": undone, "reason": why, "now": now})
         if running:
-            yield Statement(self.text(REQUEST_CANCEL), {"jobs": running, "now": now})
+            yield Statement(
+                self.text(REQUEST_CANCEL), {"jobs": running, "reason": reason, "now": now}
+            )
         rest = [job_id for job_id in job_ids if job_id not in answers]
         if rest:
             known = yield Statement(self.text(KNOWN), {"jobs": rest})

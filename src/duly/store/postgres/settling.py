@@ -62,6 +62,7 @@ archived AS (
         "gone",
         state="'succeeded'",
         finished_at=NOW,
+        reason="NULL",
         error_type="NULL",
         error_message="NULL",
         error_traceback="NULL",
@@ -79,7 +80,8 @@ attempt AS (
 SELECT id, token FROM gone
 """
 SUCCEED_IN_FLOWS = SUCCEED.replace(" AND jobs.flow_id IS NULL", "")
-# A job that is locked here may have been asked to cancel a moment ago: the locked row tells.
+# A job that is locked here may have been asked to cancel a moment ago: the locked row tells. For
+# `why` see duly.store.records.reason_of_cancellation.
 SETTLE = f"""
 WITH {CLOCK},
 input AS MATERIALIZED (
@@ -99,14 +101,18 @@ held AS MATERIALIZED (
         result="input.result AS result",
         reason="input.reason AS reason",
     )
-}, jobs.attempt AS number, input.outcome, input.delay, input.state AS wanted,
+}, jobs.reason AS asked_for, jobs.attempt AS number, input.outcome, input.delay,
+        input.state AS wanted,
         input.error_type AS new_type, input.error_message AS new_message,
         input.error_traceback AS new_traceback, input.error_fingerprint AS new_fingerprint
     FROM input JOIN {{schema}}.jobs ON {MINE}
     ORDER BY jobs.id FOR UPDATE OF jobs
 ),
 decided AS MATERIALIZED (
-    SELECT *, CASE WHEN undoes_first THEN 'pending' ELSE aim END AS next
+    SELECT *, CASE WHEN undoes_first THEN 'pending' ELSE aim END AS next,
+        CASE WHEN stopped THEN coalesce(asked_for, '{REASON_CANCELLED}')
+            WHEN aim = 'cancelled' AND undoing IS NULL AND starts_with(reason, '{REASON_CANCELLED}')
+            THEN concat_ws(': ', reason, asked_for) ELSE reason END AS why
     FROM (
         SELECT *, aim IN ('dead', 'cancelled') AND undos > 0 AND undoing IS NULL AS undoes_first
         FROM (
@@ -143,8 +149,7 @@ back AS (
         expires_at =
             CASE WHEN undoes_first OR next = 'waiting' THEN NULL ELSE decided.expires_at END,
         undoing = CASE WHEN undoes_first THEN aim ELSE decided.undoing END,
-        reason = CASE WHEN NOT undoes_first THEN jobs.reason
-            WHEN stopped THEN '{REASON_CANCELLED}' ELSE decided.reason END,
+        reason = CASE WHEN undoes_first THEN why ELSE jobs.reason END,
         cancel_requested_at =
             CASE WHEN undoes_first THEN NULL ELSE decided.cancel_requested_at END,
         error_type = coalesce(new_type, decided.error_type),
@@ -169,15 +174,14 @@ archived_attempt AS (
     FROM ending WHERE started_at IS NOT NULL AND archived
 ),
 {leaving("ending", "next")}
-SELECT id, token, next, flow_id,
-    CASE WHEN stopped THEN '{REASON_CANCELLED}' ELSE reason END FROM decided
+SELECT id, token, next, flow_id, why FROM decided
 """.replace(
     "{finished}",
     columns(
         "ending",
         state="next",
         finished_at=NOW,
-        reason=f"CASE WHEN stopped THEN '{REASON_CANCELLED}' ELSE reason END",
+        reason="why",
         error_type="CASE WHEN next = 'succeeded' THEN NULL ELSE coalesce(new_type, error_type) END",
         error_message="CASE WHEN next = 'succeeded' THEN NULL"
         " WHEN new_type IS NULL THEN error_message ELSE new_message END",

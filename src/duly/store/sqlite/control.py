@@ -25,7 +25,8 @@ EXISTS = " UNION ALL ".join(
     f"SELECT 1 FROM {table} WHERE id = ?1" for table in ("jobs", "archive", "dead")
 )
 REQUEST_CANCEL = (
-    "UPDATE jobs SET cancel_requested_at = coalesce(cancel_requested_at, ?) WHERE id = ?"
+    "UPDATE jobs SET cancel_requested_at = coalesce(cancel_requested_at, ?),"
+    " reason = coalesce(reason, ?) WHERE id = ?"
 )
 RAISE_DEAD = "DELETE FROM dead WHERE id = ?"
 FORGET_STEPS = "DELETE FROM steps WHERE job_id = ?"
@@ -58,7 +59,7 @@ def cancel(
             yield from finish([(rows[0], "cancelled", reason or REASON_CANCELLED)], now)
             answers[job_id] = Cancellation.REQUESTED if undos else Cancellation.CANCELLED
         else:
-            yield Statement(REQUEST_CANCEL, (instant, job_id.bytes))
+            yield Statement(REQUEST_CANCEL, (instant, reason, job_id.bytes))
             answers[job_id] = Cancellation.REQUESTED
     return [answers[job_id] for job_id in job_ids]
 

@@ -19,8 +19,8 @@ from duly.store.operation import Operation, Row, Statement, Steps, Wake
 from duly.store.records import (
     ATTEMPT_COLUMNS,
     JOB_COLUMNS,
-    REASON_CANCELLED,
     columns_of,
+    reason_of_cancellation,
     wakes_of,
 )
 from duly.store.sqlite.finishing import is_undone_first, move, undo_first, with_ends
@@ -139,8 +139,9 @@ def _attempts_left(row: Row, each: Settlement) -> tuple[int, int]:
 def _finished(row: Row, each: Settlement, state: State, instant: int) -> Row:
     attempt, crashes = _attempts_left(row, each)
     reason = each.reason
-    if state is State.CANCELLED and each.state is not State.CANCELLED:
-        reason = REASON_CANCELLED
+    if state is State.CANCELLED:
+        undone = row[COLUMN["undoing"]] is not None
+        reason = reason_of_cancellation(each, row[COLUMN["reason"]], undone)
     error = columns_of(each.error) if each.error else row[COLUMN["error_type"] :]
     if state is State.SUCCEEDED:
         error = columns_of(None)
