@@ -147,6 +147,18 @@ class App:
         self._events = Events(self.client)
         self._hosting = Hosting(self.config, self.store, self.registry, self.client.transaction)
 
+    def redirect(self, url: str) -> None:
+        """Use the database at this URL instead of the one the code names, as `--url` does.
+
+        For a fresh app: what has been opened is closed, and jobs handed out before are not moved.
+        """
+        self.close()
+        self.config = configuration.redirected(self.config, url)
+        self.store = open_store(self.config)
+        self.client.redirect(self.store, self.config)
+        self.schedules = Schedules(self.client)
+        self._hosting = Hosting(self.config, self.store, self.registry, self.client.transaction)
+
     @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
@@ -353,7 +365,7 @@ class App:
         id as `before`.
 
         Conditions: state (one or several), queue, task, key, owner, tenant, schedule (its name),
-        tags (all of them), created_from, created_before.
+        tags (all of them), created_from, created_before, finished_from, finished_before.
         """
         return self.client.find(criteria(conditions), page(limit), before)
 

@@ -10,7 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,13 @@ def load(
             values[name] = _checked(name, value, origin)
             origins[name] = f"DULY_{name.upper()}" if origin == "environment" else origin
     return Config(**values, origins=origins)
+
+
+def redirected(config: Config, url: str) -> Config:
+    """The same settings for another database. `listen_url` led to the one before."""
+    checked = _checked("url", url, "argument")
+    origins = {**config.origins, "url": "argument", "listen_url": "default"}
+    return replace(config, url=checked, listen_url=None, origins=origins)
 
 
 def names() -> list[str]:

@@ -185,6 +185,30 @@ def test_purge(anyplace: Place) -> None:
     assert anyplace.scene.counts() == {}
 
 
+def test_list_replay_and_purge_choose_alike(anyplace: Place) -> None:
+    anyplace.scene.advance(-7200)
+    old = _die(anyplace, "ValueError")
+    anyplace.scene.advance(7200)
+    young = _die(anyplace, "KeyError", task="send")
+    other = _die(anyplace, "OSError", queue="mail")
+    ways = [
+        (("--task", "send"), young),
+        (("--fingerprint", "KeyError:place"), young),
+        (("--older-than", "1h"), old),
+        (("--since", "1h", "--queue", "mail"), other),
+    ]
+    for options, dead in ways:
+        assert _listed(anyplace, *options) == [str(dead.id)]
+        refused = anyplace.duly("dead", "replay", *options, stdin="n\n")
+        assert "Replay 1 job?" in refused.err
+        refused = anyplace.duly("dead", "purge", *options, stdin="n\n")
+        assert "Delete 1 dead job for good?" in refused.err
+    assert len(_listed(anyplace)) == 3
+    anyplace.good("dead", "purge", "--fingerprint", "KeyError:place", "--yes")
+    anyplace.good("dead", "purge", other.id, "--yes")
+    assert _listed(anyplace) == [str(old.id)]
+
+
 def test_purge_wants_to_know_which(place: Place) -> None:
     assert place.duly("dead", "purge", "--yes").code == 2
     assert place.duly("dead", "purge", "--all", "--queue", "x", "--yes").code == 2

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.driving import DULY, Place, environment, run_process
 from tests.support.stores import until
 
@@ -103,3 +105,40 @@ def test_importing_duly_does_not_import_the_command_line() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert result.stdout == "[]\n"
+
+
+SLOW_TO_IMPORT = """
+import pathlib, signal, time
+import duly
+app = duly.App("sqlite:///shop.db")
+pathlib.Path("importing").touch()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("command", ["worker", "up", "scheduler"])
+def test_a_stop_during_the_import_of_the_application(tmp_path: Path, command: str) -> None:
+    (tmp_path / "shop.py").write_text(SLOW_TO_IMPORT)
+    process = subprocess.Popen(
+        [*DULY, command, "shop:app"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    until((tmp_path / "importing").exists)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["worker", "up", "scheduler"])
+def test_a_traceback_on_request(tmp_path: Path, command: str) -> None:
+    (tmp_path / "broken.py").write_text("import duly\n1 / 0\n")
+    for options, traceback in (((), False), (("--debug",), True)):
+        result = subprocess.run(
+            [*DULY, command, "broken:app", *options],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 2
+        assert "importing 'broken' failed: ZeroDivisionError" in result.stderr
+        assert ("Traceback" in result.stderr) is traceback

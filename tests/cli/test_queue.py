@@ -19,12 +19,26 @@ def test_list(anyplace: Place) -> None:
     }
     assert set(queues) == {"bulk", "default", "mail", "reports"}
     mail = queues["mail"]
-    assert set(mail) == {"name", "paused", "note", "workers", "jobs"}
+    assert set(mail) == {"name", "paused", "note", "workers", "oldest_due_at", "jobs"}
     assert set(mail["jobs"]) == {
         *("pending", "blocked", "running", "waiting", "succeeded", "dead", "cancelled"),
     }
     assert (mail["jobs"]["pending"], mail["jobs"]["dead"], mail["workers"]) == (1, 1, 1)
+    assert mail["oldest_due_at"] is not None
+    assert queues["reports"]["oldest_due_at"] is None
     assert (queues["bulk"]["workers"], queues["reports"]["workers"]) == (0, 1)
+
+
+def test_the_age_of_the_oldest_due_job(anyplace: Place) -> None:
+    anyplace.scene.advance(-7200)
+    anyplace.scene.submit(queue="mail")
+    anyplace.scene.advance(7200)
+    anyplace.scene.submit(queue="mail")
+    anyplace.scene.submit(queue="later", delay=timedelta(hours=1))
+    header, later, mail = anyplace.good("queue", "list").lines
+    start = header.index("OLDEST DUE")
+    assert mail[start : start + 10].strip() == "2 h"
+    assert later[start : start + 10].strip() == ""
 
 
 def test_a_worker_that_names_no_queue_serves_all(place: Place) -> None:
@@ -39,7 +53,7 @@ def test_pause_and_resume(anyplace: Place) -> None:
     answer = anyplace.good("queue", "pause", "mail", "--note", "until noon")
     assert "Queue mail is paused" in answer.err
     table = anyplace.good("queue", "list").lines
-    assert table[0].split()[:4] == ["QUEUE", "STATE", "WORKERS", "PENDING"]
+    assert table[0].split()[:4] == ["QUEUE", "STATE", "WORKERS", "OLDEST"]
     assert table[1].split()[:2] == ["mail", "paused"]
     assert table[1].endswith("until noon")
     assert anyplace.scene.claim(anyplace.scene.hire(), queues=("mail",)) == []

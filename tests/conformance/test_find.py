@@ -188,3 +188,14 @@ def test_purge_leaves_no_attempts_behind(scene: Scene, ending: str) -> None:
     assert scene.attempts(job.id) == []
     assert scene.replay(job.id) == ["unknown"]
     assert scene.cancel(job.id, new_id()) == ["unknown", "unknown"]
+
+
+def test_by_the_time_they_finished(scene: Scene) -> None:
+    early = scene.finished()
+    scene.advance(60)
+    boundary = scene.now
+    late, dead = scene.finished(), scene.dead()
+    scene.submit()
+    assert _find(scene, finished_from=boundary) == [dead.id, late.id]
+    assert _find(scene, finished_before=boundary) == [early.id]
+    assert _find(scene, finished_from=boundary, finished_before=boundary) == []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from duly.model.catalogue import CatalogueEntry
 from duly.model.job import Delivery
-from duly.model.query import QueueState
+from duly.model.query import QueueState, Waiting
 from tests.support.stores import Scene
 
 
@@ -68,3 +70,23 @@ def test_the_latest_word_holds(scene: Scene) -> None:
     assert store.run(store.catalogue()) == [old]
     store.run(store.publish_tasks([]))
     assert store.run(store.catalogue()) == [old]
+
+
+def test_the_longest_waiting_of_each_queue(scene: Scene) -> None:
+    def waiting() -> list[Waiting]:
+        return scene.store.run(scene.store.longest_waiting(scene.now))
+
+    assert waiting() == []
+    scene.submit(queue="mail", delay=timedelta(hours=1))
+    assert waiting() == []
+    first = scene.submit(queue="mail", priority=0, task="nobody_knows")
+    scene.submit(queue="bulk")
+    scene.advance(60)
+    second = scene.submit(queue="mail", priority=50)
+    bulk = scene.submit(queue="bulk", priority=1)
+    taken = scene.take(queues=("bulk",))
+    assert taken.run_at == first.run_at
+    scene.store.run(scene.store.pause_queue("mail"))
+    assert waiting() == [Waiting("bulk", bulk.run_at), Waiting("mail", first.run_at)]
+    scene.cancel(first.id, bulk.id)
+    assert waiting() == [Waiting("mail", second.run_at)]

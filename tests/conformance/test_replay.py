@@ -8,6 +8,7 @@ from duly.model.attempt import Outcome
 from duly.model.identifiers import new_id
 from duly.model.job import State
 from duly.model.query import Replay
+from duly.model.report import LogLine
 from duly.model.settlement import bury
 from duly.policy.verdict import Verdict, settlement
 from tests.support.stores import Scene, failure
@@ -98,3 +99,20 @@ def test_two_thousand_at_once(scene: Scene) -> None:
     scene.settle(*(bury(job.id, job.token, "x", failure()) for job in claimed))
     assert scene.replay(*(job.id for job in claimed)) == [Replay.REPLAYED] * 2000
     assert len(scene.claim(scene.hire(), 2000)) == 2000
+
+
+def test_dead_jobs_are_discarded_by_id(scene: Scene) -> None:
+    first, second, kept = scene.dead(), scene.dead(), scene.dead()
+    done, live = scene.finished(), scene.submit()
+    store = scene.store
+    said = LogLine(first.id, 1, scene.now, "INFO", "shop", "hello")
+    store.run(store.report([], [said]))
+    ids = [first.id, second.id, live.id, done.id, new_id(), first.id]
+    assert store.run(store.discard(ids)) == 2
+    assert store.run(store.get([first.id, second.id])) == [None, None]
+    assert scene.attempts(first.id) == []
+    assert store.run(store.log_lines(first.id)) == []
+    assert (scene.get(kept.id), scene.get(done.id)) == (kept, done)
+    assert len(scene.attempts(kept.id)) == 1
+    assert scene.state(live.id) is live.state
+    assert store.run(store.discard([])) == 0

@@ -174,6 +174,10 @@ def test_reload_takes_the_new_code(fleet: MakeFleet) -> None:
     site.write_tasks(TASKS.replace("VERSION = 1", "VERSION = 2"))
     until(lambda: "changed: starting anew" in worker.log)
     assert site.tasks.quick.enqueue().result(timeout=60) == 2
+    site.write_tasks(TASKS + "a line that is not (Python")
+    worker.said("Waiting for a change")
+    site.write_tasks(TASKS.replace("VERSION = 1", "VERSION = 3"))
+    assert site.tasks.quick.enqueue().result(timeout=60) == 3
     assert worker.terminate() == 0
 
 
@@ -190,3 +194,38 @@ def test_a_removed_task_waits_for_a_worker_that_knows_it(fleet: MakeFleet) -> No
     site.write_tasks(TASKS)
     site.start()
     assert job.result(timeout=60) == 1
+
+
+ELSEWHERE = """
+@app.task
+def first() -> str:
+    return str(second.enqueue().id)
+
+
+@app.task
+def second() -> str:
+    return app.store.url
+
+
+@app.task(isolate=True)
+def isolated() -> str:
+    second.enqueue()
+    return app.store.url
+"""
+
+
+def test_a_worker_at_another_url_is_there_with_all_that_its_tasks_do(fleet: MakeFleet) -> None:
+    """Also what they submit, in isolated processes too."""
+    works = fleet(ELSEWHERE)
+    other = f"sqlite:///{works.folder / 'other.db'}"
+    elsewhere = App(other)
+    worker = works.start("--url", other, ready=False)
+    until(lambda: elsewhere.store.run(elsewhere.store.catalogue()), why="it publishes its tasks")
+    jobs = [elsewhere.enqueue(name) for name in ("first", "isolated")]
+    follower = elsewhere.get(jobs[0].result(timeout=60))
+    assert follower.result(timeout=60) == elsewhere.store.url
+    assert jobs[1].result(timeout=60) == elsewhere.store.url
+    assert works.app.list() == []
+    assert works.registered() == []
+    assert worker.terminate() == 0
+    elsewhere.close()

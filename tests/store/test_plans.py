@@ -42,6 +42,7 @@ OPERATIONS = {
         Demand(worker=WORKER, queues=(), tasks=("work",), limit=5), NOW
     ),
     "next_due": lambda store: store.next_due(("default",), ("work",), NOW),
+    "longest_waiting": lambda store: store.longest_waiting(NOW),
     "settle": lambda store: store.settle([succeed(job_id, 1, "1") for job_id in RUNNING], NOW),
     "bury": lambda store: store.settle(
         [bury(job_id, 1, "x", failure()) for job_id in RUNNING], NOW
@@ -58,6 +59,7 @@ EXPECTED_INDEX = {
     "claim": "jobs_lane",
     "claim from every queue": "jobs_lane",
     "next_due": "jobs_lane",
+    "longest_waiting": "jobs_lane",
     "reap": "jobs_worker",
     "cancel_requests": "jobs_worker",
     "held": "jobs_worker",

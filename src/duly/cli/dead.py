@@ -50,6 +50,11 @@ def _chosen(function: Function) -> Function:
     """The options that choose dead jobs."""
     for option in (
         click.option(
+            "--older-than",
+            metavar="DURATION",
+            help="Only those that have been dead for longer, such as 30d.",
+        ),
+        click.option(
             "--since",
             "died",
             metavar="TIME",
@@ -77,16 +82,13 @@ def _chosen(function: Function) -> Function:
 @connected()
 def list_dead(
     session: Session,
-    queue: str | None,
-    task: str | None,
-    fingerprint: str | None,
-    died: str | None,
     group: bool,
     limit: int,
     before: str | None,
+    **filters: str | None,
 ) -> None:
     """List dead jobs, the last submitted first, or --group them by what they died of."""
-    chosen = _filter(queue, task, fingerprint, died)
+    chosen = _filter(**filters)
     if group:
         _write_groups(session, session.dead.groups(chosen)[:limit])
         return
@@ -134,20 +136,17 @@ def replay(
     session: Session,
     job_ids: tuple[str, ...],
     everything: bool,
-    queue: str | None,
-    task: str | None,
-    fingerprint: str | None,
-    died: str | None,
     arguments: str | None,
     forget_steps: bool,
     yes: bool,
+    **filters: str | None,
 ) -> None:
     """Run dead jobs again with fresh attempts: by ID, by filter, or --all.
 
     Tells how many and asks first, unless --yes is given. Exits with 1 when one could not be
     replayed.
     """
-    chosen = _filter(queue, task, fingerprint, died)
+    chosen = _filter(**filters)
     _require_one_way(job_ids, everything, chosen)
     if arguments is not None and len(job_ids) != 1:
         raise click.UsageError("--args needs exactly one ID")
@@ -175,41 +174,54 @@ def replay(
 
 
 @dead.command()
+@click.argument("job_ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All dead jobs.")
-@click.option("--queue", help="Only those of this queue.")
-@click.option("--older-than", metavar="DURATION", help="Only those dead for longer, such as 30d.")
+@_chosen
 @click.option("--yes", is_flag=True, help="Do not ask first.")
 @connected()
 def purge(
-    session: Session, everything: bool, queue: str | None, older_than: str | None, yes: bool
+    session: Session,
+    job_ids: tuple[str, ...],
+    everything: bool,
+    yes: bool,
+    **filters: str | None,
 ) -> None:
-    """Delete dead jobs and their attempts for good.
+    """Delete dead jobs and their attempts for good: by ID, by filter, or --all.
 
     Tells how many and asks first, unless --yes is given.
     """
-    age = length(older_than, "--older-than")
-    before = None if age is None else datetime.now(UTC) - age
-    chosen = DeadFilter(queue=queue, died_before=before)
-    _require_one_way((), everything, chosen)
-    count = session.dead.purgeable(chosen)
+    chosen = _filter(**filters)
+    _require_one_way(job_ids, everything, chosen)
+    known: Sequence[UUID] = [session.identify(each) for each in job_ids]
+    if not job_ids:
+        known = session.dead.choose(chosen)
     purged = 0
-    if count:
-        confirm(yes, f"Delete {counted(count, 'dead job')} for good?")
-        with progress(count, "Deleting") as done:
-            purged = session.dead.purge(chosen, done)
+    if known:
+        confirm(yes, f"Delete {counted(len(known), 'dead job')} for good?")
+        with progress(len(known), "Deleting") as done:
+            purged = session.dead.purge(known, done)
     if session.as_json:
         write_json({"purged": purged})
-    elif count:
+    elif known:
         write_line(f"{counted(purged, 'job')} deleted")
     else:
         tell("No dead jobs match.")
 
 
 def _filter(
-    queue: str | None, task: str | None, fingerprint: str | None, died: str | None
+    queue: str | None,
+    task: str | None,
+    fingerprint: str | None,
+    died: str | None,
+    older_than: str | None,
 ) -> DeadFilter:
+    age = length(older_than, "--older-than")
     return DeadFilter(
-        queue=queue, task=task, fingerprint=fingerprint, died_from=since(died, "--since")
+        queue=queue,
+        task=task,
+        fingerprint=fingerprint,
+        died_from=since(died, "--since"),
+        died_before=None if age is None else datetime.now(UTC) - age,
     )
 
 

@@ -78,11 +78,18 @@ job.add_command(submit)
 @click.option("--tenant", help="Only jobs of this tenant.")
 @click.option("--owner", help="Only jobs of this owner.")
 @click.option("--key", help="Only jobs with this key.")
+@click.option("--schedule", help="Only jobs that this schedule has made.")
 @click.option(
     "--since",
     "submitted",
     metavar="TIME",
     help="Only jobs submitted since: 2h (ago), or 2026-11-16T09:00Z.",
+)
+@click.option(
+    "--finished-since",
+    "finished",
+    metavar="TIME",
+    help="Only jobs that have finished since: 2h (ago), or a time.",
 )
 @click.option("--limit", type=int, default=50, show_default=True, help="How many at most.")
 @click.option("--before", metavar="ID", help="The next page: only jobs older than this one.")
@@ -91,12 +98,14 @@ def list_jobs(
     session: Session,
     statuses: tuple[str, ...],
     submitted: str | None,
+    finished: str | None,
     limit: int,
     before: str | None,
     **conditions: Any,
 ) -> None:
     """List jobs, the newest first."""
     conditions["created_from"] = since(submitted, "--since")
+    conditions["finished_from"] = since(finished, "--finished-since")
     page = session.jobs.page(
         criteria(cast(Conditions, conditions)),
         statuses_of(statuses) if statuses else None,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import click
 
 from duly.cli.rendering import Column, tell, write_json, write_table
 from duly.cli.session import Session, connected
 from duly.model.job import State
+from duly.service.wording import span
 
 SHOWN = (State.PENDING, State.RUNNING, State.SUCCEEDED, State.DEAD, State.CANCELLED)
 SHOWN_WHEN_ANY = (State.BLOCKED, State.WAITING)
@@ -20,7 +23,8 @@ def queue() -> None:
 @queue.command("list")
 @connected()
 def list_queues(session: Session) -> None:
-    """List queues: jobs in each state, live workers that serve it, whether it is paused."""
+    """List queues: jobs in each state, live workers that serve it, whether it is paused,
+    and for how long the job that waits for longest has been due."""
     found = session.queues.overview()
     if session.as_json:
         write_json({"queues": found})
@@ -33,11 +37,13 @@ def list_queues(session: Session) -> None:
         for state in State
         if state in SHOWN or (state in SHOWN_WHEN_ANY and any(each.jobs[state] for each in found))
     ]
+    now = datetime.now(UTC)
     write_table(
         [
             Column("QUEUE", flexible=True),
             Column("STATE", statuses=True),
             Column("WORKERS", right=True),
+            Column("OLDEST DUE", right=True),
             *(Column(state.value.upper(), right=True) for state in states),
             Column("NOTE", flexible=True),
         ],
@@ -46,6 +52,7 @@ def list_queues(session: Session) -> None:
                 each.name,
                 "paused" if each.paused else "open",
                 str(each.workers),
+                "" if each.oldest_due_at is None else span(now - each.oldest_due_at),
                 *(f"{each.jobs[state]:,}" for state in states),
                 each.note or "",
             ]

@@ -116,9 +116,6 @@ def open_app(url: str | None, reference: str | None) -> App:
     if reference is None:
         return App(url)
     loaded = load_app(reference)
-    if url is None:
-        return loaded
-    moved = App(url)
-    for definition in loaded.registry:
-        moved.registry.add(definition)
-    return moved
+    if url is not None:
+        loaded.redirect(url)
+    return loaded

@@ -6,18 +6,22 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from duly import __version__
-from duly.cli.loading import load_app
+from duly.cli.failures import debug_option, message_of
+from duly.cli.session import open_app, url_option
+from duly.cli.stopping import leave_at_once_on_sigterm
+from duly.errors import ConfigurationError
 from duly.policy import options
 from duly.policy.duration import parse as parse_duration
 from duly.runtime.janitor import Janitor
 from duly.runtime.logs import JSON, TEXT, configure_logs
-from duly.runtime.reload import changed_files
+from duly.runtime.reload import Times, changed_file, file_times
 from duly.runtime.settings import WorkerSettings
 from duly.runtime.supervisor import Supervisor
 
@@ -83,35 +87,36 @@ def _worker_options(command: Any) -> Any:
 
 def _shared_options(command: Any) -> Any:
     """The options that all of them take."""
-    for option in reversed(
-        [
-            click.argument("target", metavar="MODULE:APP"),
-            click.option(
-                "--lease",
-                metavar="DURATION",
-                help="How soon others take over from a machine that is gone.",
-            ),
-            click.option(
-                "--reload",
-                is_flag=True,
-                help="Start anew when a Python file below this folder changes.",
-            ),
-            click.option(
-                "--log-format",
-                type=click.Choice([TEXT, JSON]),
-                default=TEXT,
-                show_default=True,
-                help="Lines for people, or a JSON object a line.",
-            ),
-            click.option(
-                "--log-level",
-                type=click.Choice(LOG_LEVELS),
-                default="info",
-                show_default=True,
-                help="What to log to stderr.",
-            ),
-        ]
-    ):
+    shared: list[Callable[[Any], Any]] = [
+        click.argument("target", metavar="MODULE:APP"),
+        url_option,
+        click.option(
+            "--lease",
+            metavar="DURATION",
+            help="How soon others take over from a machine that is gone.",
+        ),
+        click.option(
+            "--reload",
+            is_flag=True,
+            help="Start anew when a Python file below this folder changes.",
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice([TEXT, JSON]),
+            default=TEXT,
+            show_default=True,
+            help="Lines for people, or a JSON object a line.",
+        ),
+        click.option(
+            "--log-level",
+            type=click.Choice(LOG_LEVELS),
+            default="info",
+            show_default=True,
+            help="What to log to stderr.",
+        ),
+        debug_option,
+    ]
+    for option in reversed(shared):
         command = option(command)
     return command
 
@@ -153,6 +158,7 @@ def scheduler(**given: Any) -> None:
 
 def _run(
     target: str,
+    url: str | None,
     processes: int,
     lease: str | None,
     reload: bool,
@@ -167,7 +173,15 @@ def _run(
     no_scheduler: bool = False,
 ) -> None:
     configure_logs(logging.getLevelNamesMapping()[log_level.upper()], log_format)
-    app = load_app(target)
+    # Before the import: what is saved while that goes on is a change, too.
+    files = file_times(Path.cwd()) if reload else None
+    try:
+        app = open_app(url, target)
+    except ConfigurationError as error:
+        if files is None:
+            raise
+        click.echo(f"Error: {message_of(error)}\nWaiting for a change", err=True)
+        _start_anew(asyncio.run(changed_file(Path.cwd(), files)))
     config = app.config
     settings = WorkerSettings(
         queues=tuple(options.queue(name.strip()) for name in queues.split(",") if name.strip()),
@@ -181,12 +195,17 @@ def _run(
     )
     app.publish()
     changed = asyncio.run(
-        _supervise(app, target, settings, processes, reload, log_format, not no_scheduler)
+        _supervise(app, target, url, settings, processes, files, log_format, not no_scheduler)
     )
+    leave_at_once_on_sigterm()
     app.close()
     if changed:
-        click.echo(f"{changed} changed: starting anew", err=True)
-        os.execv(sys.executable, [sys.executable, "-m", "duly", *sys.argv[1:]])
+        _start_anew(changed)
+
+
+def _start_anew(changed: str) -> NoReturn:
+    click.echo(f"{changed} changed: starting anew", err=True)
+    os.execv(sys.executable, [sys.executable, "-m", "duly", *sys.argv[1:]])
 
 
 def _seconds(text: str, option: str) -> float:
@@ -197,13 +216,15 @@ def _seconds(text: str, option: str) -> float:
 async def _supervise(
     app: Any,
     target: str,
+    url: str | None,
     settings: WorkerSettings,
     processes: int,
-    reload: bool,
+    files: Times | None,
     log_format: str,
     scheduling: bool,
 ) -> str | None:
-    """Supervise until stopped; answers the file whose change was the reason, if one was."""
+    """Supervise until stopped, also by a change to the files if there are any; answers which file
+    was the reason."""
     supervisor = Supervisor(
         target,
         app.store,
@@ -214,11 +235,12 @@ async def _supervise(
         Janitor(app.store, app.config.retention()),
         log_format,
         scheduling,
+        url,
     )
-    if not reload:
+    if files is None:
         await supervisor.run()
         return None
-    watching = asyncio.create_task(changed_files(Path.cwd()))
+    watching = asyncio.create_task(changed_file(Path.cwd(), files))
     watching.add_done_callback(lambda _: supervisor.stop())
     await supervisor.run()
     if watching.done():

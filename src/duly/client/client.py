@@ -54,12 +54,16 @@ class Client:
     """
 
     def __init__(self, store: Store, config: Config, registry: Registry) -> None:
+        self.registry = registry
+        self._innermost: ContextVar[_Joined | None] = ContextVar("duly_joined", default=None)
+        self.redirect(store, config)
+
+    def redirect(self, store: Store, config: Config) -> None:
+        """Work on this store from now on."""
         self.store = store
         self.config = config
-        self.registry = registry
         self.waiting = WaitingRoom(store)
         self.catalogue = CachedCatalogue()
-        self._innermost: ContextVar[_Joined | None] = ContextVar("duly_joined", default=None)
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation, in the open transaction block if there is one."""

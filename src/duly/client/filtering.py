@@ -17,7 +17,8 @@ MOST = 10_000
 class Conditions(TypedDict, total=False):
     """Every condition given must hold, and all of `tags`.
 
-    `created_from` is included in the time asked for, `created_before` is not.
+    `created_from` and `finished_from` are included in the time asked for, `created_before` and
+    `finished_before` are not.
     """
 
     state: State | str | Iterable[State | str] | None
@@ -30,6 +31,8 @@ class Conditions(TypedDict, total=False):
     tags: Iterable[str] | None
     created_from: datetime | str | None
     created_before: datetime | str | None
+    finished_from: datetime | str | None
+    finished_before: datetime | str | None
 
 
 def criteria(conditions: Conditions) -> JobFilter:
@@ -70,6 +73,8 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "tags": options.tags,
     "created_from": options.instant,
     "created_before": options.instant,
+    "finished_from": options.instant,
+    "finished_before": options.instant,
 }
 _STORED_AS = {"state": "states", "schedule": "schedule_id"}
 _KNOWN = ", ".join(_CHECKS)

@@ -27,6 +27,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
+    finished_from: datetime | None = None
+    finished_before: datetime | None = None
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
@@ -83,6 +85,13 @@ class Count(msgspec.Struct, frozen=True):
     queue: str
     state: State
     jobs: int
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A queue with due jobs, and since when the one that waits for longest is due."""
+
+    queue: str
+    since: datetime
 
 
 class QueueState(msgspec.Struct, frozen=True):

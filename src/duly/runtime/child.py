@@ -37,7 +37,7 @@ def main() -> None:
     board = LeaseBoard(orders.lease_board)
     lease = LeaseClock(orders.settings.lease, orders.registered_at, board)
     configure_logs(orders.log_level, orders.log_format)
-    app = load_target(orders.app)
+    app = load_target(orders.app, orders.url)
     # What is loaded now stays: the collector need not walk it again and again.
     gc.freeze()
     code = STOPPED_SHORT
@@ -67,7 +67,7 @@ async def _work(
         client.transaction,
         settings,
         lease,
-        Isolation(orders.app, settings.payload_limit),
+        Isolation(orders.app, settings.payload_limit, orders.url),
     )
     worker.deadline_is_near = lambda: _beat(writer, worker)
     loop = asyncio.get_running_loop()

@@ -161,7 +161,7 @@ def _find(place: Place) -> tuple[Any, TaskDefinition | None]:
         if entry not in sys.path:
             sys.path.insert(0, entry)
     if place.app is not None:
-        app = load_target(place.app)
+        app = load_target(place.app, place.url)
         return app, app.registry.get(place.name)
     found: Any = importlib.import_module(place.module or "")
     for name in (place.name or "").split("."):

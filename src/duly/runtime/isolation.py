@@ -33,6 +33,7 @@ class Place(msgspec.Struct, frozen=True):
 
     path: list[str]
     app: str | None = None
+    url: str | None = None
     module: str | None = None
     name: str | None = None
 
@@ -99,11 +100,12 @@ class Isolation:
     """Runs one job a process. `app` is MODULE:app where there is one.
 
     Without it, tasks are found through the module of their function, which a script that is run
-    directly does not have.
+    directly does not have. With a `url` the app works on that database.
     """
 
-    def __init__(self, app: str | None, payload_limit: int) -> None:
+    def __init__(self, app: str | None, payload_limit: int, url: str | None = None) -> None:
         self._app = app
+        self._url = url
         self._payload_limit = payload_limit
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
@@ -211,7 +213,7 @@ class Isolation:
 
     def _place(self, definition: TaskDefinition) -> Place | None:
         if self._app is not None:
-            return Place(path=sys.path, app=self._app, name=definition.name)
+            return Place(path=sys.path, app=self._app, url=self._url, name=definition.name)
         function = definition.function
         module: str | None = function.__module__
         if module == "__main__":

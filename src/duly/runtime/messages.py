@@ -13,6 +13,7 @@ class Orders(msgspec.Struct, frozen=True, tag=True):
     """To a new worker process: who it is and what to do."""
 
     app: str
+    url: str | None
     worker: UUID
     registered_at: float
     lease_board: int

@@ -69,7 +69,7 @@ class _Child:
 class Supervisor:
     """Runs `processes` worker processes of the app that `target` names, and takes part in
     `scheduling` recurring work unless told otherwise. Without processes it only schedules, watches
-    over the workers of other nodes and keeps house."""
+    over the workers of other nodes and keeps house. With a `url` the app works on that database."""
 
     def __init__(
         self,
@@ -82,8 +82,10 @@ class Supervisor:
         janitor: Janitor,
         log_format: str,
         scheduling: bool = True,
+        url: str | None = None,
     ) -> None:
         self._target = target
+        self._url = url
         self._store = store
         self._registry = registry
         self._settings = settings
@@ -162,6 +164,7 @@ class Supervisor:
         child.tell(
             Orders(
                 self._target,
+                self._url,
                 worker,
                 child.registered_at,
                 board.descriptor,

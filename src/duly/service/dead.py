@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
-from duly.errors import InvalidOption
 from duly.model.job import JobRecord, State
 from duly.model.query import JobFilter, Replay
 from duly.service.jobs import Page, scan
@@ -109,26 +108,15 @@ class DeadJobs:
         (answer,) = self._store.run(self._store.replay([job_id], arguments, keep_steps=keep_steps))
         return answer
 
-    def purgeable(self, chosen: DeadFilter) -> int:
-        """How many jobs `purge` would delete."""
-        _refuse_what_purge_cannot(chosen)
-        return sum(1 for _ in self._scan(chosen))
-
-    def purge(self, chosen: DeadFilter, progress: Progress = lambda done: None) -> int:
-        """Delete dead jobs and their attempts for good, in batches; answers how many.
-
-        Only the conditions `queue` and `died_before` are possible.
-        """
-        _refuse_what_purge_cannot(chosen)
-        before = chosen.died_before or datetime.now(UTC) + timedelta(days=1)
-        purged = 0
-        while True:
-            operation = self._store.purge(State.DEAD, before, BATCH, chosen.queue)
-            count = self._store.run(operation)
-            purged += count
-            progress(purged)
-            if count < BATCH:
-                return purged
+    def purge(self, job_ids: Sequence[UUID], progress: Progress = lambda done: None) -> int:
+        """Delete dead jobs and their attempts for good, in batches; answers how many were dead
+        still."""
+        purged = seen = 0
+        for batch in _batches(job_ids):
+            purged += self._store.run(self._store.discard(batch))
+            seen += len(batch)
+            progress(seen)
+        return purged
 
     def _scan(self, chosen: DeadFilter, before: UUID | None = None) -> Iterator[JobRecord]:
         criteria = JobFilter(
@@ -136,14 +124,10 @@ class DeadJobs:
             queue=chosen.queue,
             task=chosen.task,
             fingerprint=chosen.fingerprint,
+            finished_from=chosen.died_from,
+            finished_before=chosen.died_before,
         )
-        for job in scan(self._store, criteria, before):
-            died = _died_at(job)
-            if chosen.died_from is not None and died < chosen.died_from:
-                continue
-            if chosen.died_before is not None and died >= chosen.died_before:
-                continue
-            yield job
+        return scan(self._store, criteria, before)
 
 
 def _died_at(job: JobRecord) -> datetime:
@@ -153,11 +137,3 @@ def _died_at(job: JobRecord) -> datetime:
 def _batches(job_ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
     for start in range(0, len(job_ids), BATCH):
         yield job_ids[start : start + BATCH]
-
-
-def _refuse_what_purge_cannot(chosen: DeadFilter) -> None:
-    for option in ("task", "fingerprint", "died_from"):
-        if getattr(chosen, option) is not None:
-            raise InvalidOption(
-                option, "dead jobs are purged by queue and age only: use queue and died_before"
-            )

@@ -24,6 +24,7 @@ from duly.model.query import (
     QueueState,
     Reaped,
     Replay,
+    Waiting,
 )
 from duly.model.report import LogLine, Progress
 from duly.model.settlement import Settlement
@@ -173,6 +174,10 @@ class Verbs(ScheduleVerbs, FlowVerbs, StepVerbs, Protocol):
         """Seconds until the earliest claimable job is due (0: now), None without any."""
         ...
 
+    def longest_waiting(self, now: datetime | None = None) -> Operation[list[Waiting]]:
+        """Every queue with a due job, by name; paused ones and tasks that nobody knows too."""
+        ...
+
     def get(self, job_ids: Sequence[UUID]) -> Operation[list[JobRecord | None]]:
         """The jobs in order, live or finished; None where there is none."""
         ...
@@ -195,6 +200,10 @@ class Verbs(ScheduleVerbs, FlowVerbs, StepVerbs, Protocol):
         self, state: State, finished_before: datetime, limit: int, queue: str | None = None
     ) -> Operation[int]:
         """Delete up to `limit` jobs of a final state, with their attempts; answers how many."""
+        ...
+
+    def discard(self, job_ids: Sequence[UUID]) -> Operation[int]:
+        """Delete those of the jobs that are dead, with their attempts; answers how many."""
         ...
 
     def report(self, progress: Sequence[Progress], lines: Sequence[LogLine]) -> Operation[None]:

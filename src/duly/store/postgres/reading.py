@@ -9,7 +9,7 @@ from uuid import UUID
 
 from duly.model.attempt import Attempt
 from duly.model.job import JobRecord, State
-from duly.model.query import Count, JobFilter
+from duly.model.query import Count, JobFilter, Waiting
 from duly.policy.states import LIVE
 from duly.store.operation import Operation, Statement, Steps
 from duly.store.postgres.rows import (
@@ -55,6 +55,17 @@ FROM lanes CROSS JOIN LATERAL (
     ORDER BY run_at LIMIT 1
 ) head
 """
+LONGEST_WAITING = f"""
+WITH {CLOCK}
+SELECT lanes.queue, min(head.run_at)
+FROM (SELECT DISTINCT queue, task, priority FROM {{schema}}.lanes) lanes CROSS JOIN LATERAL (
+    SELECT run_at FROM {{schema}}.jobs
+    WHERE state = 'pending' AND jobs.queue = lanes.queue AND jobs.task = lanes.task
+    AND jobs.priority = lanes.priority AND run_at <= {NOW}
+    ORDER BY run_at LIMIT 1
+) head
+GROUP BY lanes.queue
+"""
 
 
 class Reading(InSchema):
@@ -73,6 +84,9 @@ class Reading(InSchema):
 
     def counts(self) -> Operation[list[Count]]:
         return Operation(self._counts, writes=False, atomic=False)
+
+    def longest_waiting(self, now: datetime | None = None) -> Operation[list[Waiting]]:
+        return Operation(lambda: self._longest_waiting(now), writes=False, atomic=False)
 
     def next_due(
         self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None = None
@@ -111,6 +125,10 @@ class Reading(InSchema):
             key=lambda count: (count.queue, count.state),
         )
 
+    def _longest_waiting(self, now: datetime | None) -> Steps[list[Waiting]]:
+        rows = yield Statement(self.text(LONGEST_WAITING), {"now": now})
+        return sorted((Waiting(*row) for row in rows), key=lambda each: each.queue)
+
     def _next_due(
         self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None
     ) -> Steps[float | None]:
@@ -138,7 +156,9 @@ def _conditions(criteria: JobFilter, before: UUID | None) -> tuple[str, dict[str
     for name in ("flow_id", "parent_id"):
         require(f"{name} = %({name})s::uuid", name, getattr(criteria, name))
     require("error_fingerprint = %(fingerprint)s", "fingerprint", criteria.fingerprint)
-    require("created_at >= %(created_from)s", "created_from", criteria.created_from)
-    require("created_at < %(created_before)s", "created_before", criteria.created_before)
+    for name in ("created", "finished"):
+        start, end = f"{name}_from", f"{name}_before"
+        require(f"{name}_at >= %({start})s", start, getattr(criteria, start))
+        require(f"{name}_at < %({end})s", end, getattr(criteria, end))
     require("tags @> %(tags)s::text[]", "tags", list(criteria.tags) or None)
     return " AND ".join(conditions), values

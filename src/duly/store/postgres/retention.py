@@ -6,8 +6,9 @@ some queue or state has a shorter retention than the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from uuid import UUID
 
 from duly.model.job import State
 from duly.store.operation import Operation, Statement, Steps
@@ -53,6 +54,11 @@ WITH old AS MATERIALIZED (
     ORDER BY finished_at DESC, id DESC OFFSET %(keep)s LIMIT %(limit)s
 ), {_ARCHIVE}
 """
+DISCARD = f"""
+WITH old AS MATERIALIZED (
+    SELECT id FROM {{schema}}.dead WHERE id = ANY(%(jobs)s::uuid[]) ORDER BY id FOR UPDATE
+), {_DEAD}
+"""
 FREE_KEYS = f"""
 WITH {CLOCK},
 free AS MATERIALIZED (
@@ -80,6 +86,9 @@ class Retention(InSchema):
         text = SURPLUS_DEAD if state is State.DEAD else SURPLUS_ARCHIVE
         values = {"state": state.value, "keep": keep, "limit": limit, "queue": queue}
         return Operation(lambda: self._count(text, values), atomic=False)
+
+    def discard(self, job_ids: Sequence[UUID]) -> Operation[int]:
+        return Operation(lambda: self._count(DISCARD, {"jobs": list(job_ids)}), atomic=False)
 
     def free_keys(self, limit: int, now: datetime | None = None) -> Operation[int]:
         values = {"limit": limit, "now": now}

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from duly.model.attempt import Attempt
 from duly.model.job import JobRecord, State
-from duly.model.query import Count, JobFilter
+from duly.model.query import Count, JobFilter, Waiting
 from duly.policy.states import LIVE
 from duly.store.operation import Operation, Statement, Steps
 from duly.store.records import ATTEMPT_COLUMNS, JOB_COLUMNS
@@ -19,6 +19,7 @@ from duly.store.sqlite.rows import (
     clock,
     job_record,
     micros,
+    moment,
 )
 
 SELECT = f"SELECT {', '.join(JOB_COLUMNS)} FROM"
@@ -40,6 +41,8 @@ LANE_HEAD = (
     " WHERE state IN ('pending', 'waiting') AND queue = ? AND task = ? AND priority = ?"
     " ORDER BY run_at LIMIT 1"
 )
+
+ALL_LANES = "SELECT queue, task, priority FROM lanes"
 
 
 def read_jobs(job_ids: Sequence[UUID]) -> Steps[list[JobRecord | None]]:
@@ -101,10 +104,10 @@ def _conditions(criteria: JobFilter, before: UUID | None) -> tuple[str, list[Any
         value = getattr(criteria, name)
         require(f"{name} = ?", None if value is None else value.bytes)
     require("error_fingerprint = ?", criteria.fingerprint)
-    if criteria.created_from is not None:
-        require("created_at >= ?", micros(criteria.created_from))
-    if criteria.created_before is not None:
-        require("created_at < ?", micros(criteria.created_before))
+    for name in ("created", "finished"):
+        start, end = getattr(criteria, f"{name}_from"), getattr(criteria, f"{name}_before")
+        require(f"{name}_at >= ?", None if start is None else micros(start))
+        require(f"{name}_at < ?", None if end is None else micros(end))
     for tag in criteria.tags:
         require("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)", tag)
     return " AND ".join(conditions), values
@@ -130,6 +133,17 @@ def _next_due(
     return None if earliest is None else max(0, earliest - clock(now)) / 1e6
 
 
+def _longest_waiting(now: datetime | None) -> Steps[list[Waiting]]:
+    instant = clock(now)
+    lanes = yield Statement(ALL_LANES)
+    oldest: dict[str, int] = {}
+    for lane in lanes:
+        heads = yield Statement(LANE_HEAD, lane)
+        if heads and heads[0][0] <= instant:
+            oldest[lane[0]] = min(oldest.get(lane[0], instant), heads[0][0])
+    return [Waiting(queue, moment(since)) for queue, since in sorted(oldest.items())]
+
+
 class Reading:
     """The verbs that only ask."""
 
@@ -146,6 +160,9 @@ class Reading:
 
     def counts(self) -> Operation[list[Count]]:
         return Operation(_counts, writes=False)
+
+    def longest_waiting(self, now: datetime | None = None) -> Operation[list[Waiting]]:
+        return Operation(lambda: _longest_waiting(now), writes=False)
 
     def next_due(
         self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None = None

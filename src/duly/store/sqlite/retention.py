@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from uuid import UUID
 
 from duly.model.job import State
 from duly.store.operation import Operation, Row, Statement, Steps
@@ -20,6 +21,7 @@ SURPLUS = {
     " RETURNING id"
     for table in ("archive", "dead")
 }
+DISCARD = "DELETE FROM dead WHERE id = ? RETURNING id"
 FORGET = tuple(
     f"DELETE FROM {table} WHERE job_id = ?" for table in ("attempts", "progress", "log_lines")
 )
@@ -40,6 +42,11 @@ def _purge(state: State, finished_before: datetime, limit: int, queue: str | Non
 
 def _purge_surplus(state: State, keep: int, limit: int, queue: str | None) -> Steps[int]:
     rows = yield Statement(SURPLUS[_table(state)], (state, queue, keep, limit))
+    return (yield from _forget(rows))
+
+
+def _discard(job_ids: Sequence[UUID]) -> Steps[int]:
+    rows = yield Statement(DISCARD, [(job_id.bytes,) for job_id in job_ids], many=True)
     return (yield from _forget(rows))
 
 
@@ -67,6 +74,9 @@ class Retention:
         self, state: State, keep: int, limit: int, queue: str | None = None
     ) -> Operation[int]:
         return Operation(lambda: _purge_surplus(state, keep, limit, queue))
+
+    def discard(self, job_ids: Sequence[UUID]) -> Operation[int]:
+        return Operation(lambda: _discard(job_ids))
 
     def free_keys(self, limit: int, now: datetime | None = None) -> Operation[int]:
         return Operation(lambda: _free_keys(limit, now))
