@@ -210,6 +210,13 @@ def test_an_id_submitted_again_changes_nothing(scene: Scene) -> None:
     assert scene.counts() == {("default", State.PENDING): 2}
 
 
+def test_an_id_submitted_again_alone_is_not_new(scene: Scene) -> None:
+    first = scene.submit(arguments='"first"')
+    (repeated,) = scene.enqueue(draft(id=first.id, arguments='"second"'))
+    assert not repeated.created
+    assert repeated.job == scene.get(first.id) == first
+
+
 def test_an_id_submitted_again_while_it_runs_changes_nothing(scene: Scene) -> None:
     job = scene.submit(key="k", key_policy=KeyPolicy.REJECT)
     running = scene.take()

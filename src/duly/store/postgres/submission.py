@@ -96,7 +96,8 @@ inserted AS (
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 )
-SELECT {NOW}, CASE WHEN count(*) < %(number)s::integer THEN array_agg(id) END FROM inserted
+SELECT {NOW}, CASE WHEN count(*) < %(number)s::integer THEN coalesce(array_agg(id), '{{}}') END
+FROM inserted
 """
 
 
