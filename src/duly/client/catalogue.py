@@ -19,9 +19,11 @@ class CachedCatalogue:
 
     def get(self, name: str) -> CatalogueEntry | None:
         """The entry of this name, if it was read a moment ago."""
-        if time.monotonic() - self._read_at > FRESH:
-            return None
-        return self._entries.get(name)
+        return self._entries.get(name) if self.is_fresh() else None
+
+    def is_fresh(self) -> bool:
+        """Whether it was read a moment ago, so that a name it lacks is not published."""
+        return time.monotonic() - self._read_at <= FRESH
 
     def keep(self, entries: Sequence[CatalogueEntry]) -> dict[str, CatalogueEntry]:
         """Remember what was read just now; answers the entries by name."""
