@@ -3,7 +3,8 @@
 PYTHON ?= python3
 LOCK_PYTHON ?= python3.11
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-WORKERS ?= $(shell [ $(PROCESSORS) -gt 2 ] && echo $(PROCESSORS) || echo 2)
+# Twice the processors: many tests wait for processes, leases and servers.
+WORKERS ?= $(shell echo $$((2 * $(PROCESSORS))))
 ARGS ?=
 SIZE ?= normal
 ONLY ?=
