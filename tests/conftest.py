@@ -12,6 +12,8 @@ from tests.support.postgres import PostgresUnavailable, Run, fresh_database, giv
 _RUN = pytest.StashKey[Run]()
 _WORKER_KEY = "postgres_run"
 
+ENGINES = ("sqlite", "postgresql")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the run in the main process; join it in a worker process of pytest-xdist."""
@@ -46,5 +48,27 @@ def postgres_server(pytestconfig: pytest.Config) -> str:
 @pytest.fixture
 def postgres_url(postgres_server: str) -> Iterator[str]:
     """The URL of a fresh, empty PostgreSQL database, dropped after the test."""
+    with fresh_database(postgres_server) as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DULY_URL", "DULY_SCHEMA", "DULY_LISTEN_URL", "DULY_POOL_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(params=ENGINES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, on each engine."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'jobs.db'}"
+    found: str = request.getfixturevalue("postgres_url")
+    return found
+
+
+@pytest.fixture(scope="session")
+def shared_database(postgres_server: str) -> Iterator[str]:
+    """One database for the tests of a process that do not change the schema, emptied by them."""
     with fresh_database(postgres_server) as url:
         yield url

@@ -18,7 +18,6 @@ import pytest
 from tests.support.fleet import LONG, Fleet, opened
 
 MakeFleet = Callable[..., Fleet]
-ENGINES = ("sqlite", "postgresql")
 
 
 @dataclass(frozen=True)
@@ -40,21 +39,6 @@ def storm() -> Storm:
         int(os.environ.get("DULY_CHAOS_JOBS") or (5000 if LONG else 800)),
         random.Random(seed),
     )
-
-
-@pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DULY_URL", "DULY_SCHEMA", "DULY_LISTEN_URL", "DULY_POOL_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(params=ENGINES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database, on each engine."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'jobs.db'}"
-    found: str = request.getfixturevalue("postgres_url")
-    return found
 
 
 @pytest.fixture

@@ -7,23 +7,6 @@ import pytest
 
 from duly import App
 
-ENGINES = ("sqlite", "postgresql")
-
-
-@pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DULY_URL", "DULY_SCHEMA", "DULY_LISTEN_URL", "DULY_POOL_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(params=ENGINES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database, on each engine."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'jobs.db'}"
-    found: str = request.getfixturevalue("postgres_url")
-    return found
-
 
 @pytest.fixture
 def app(url: str) -> Iterator[App]:

@@ -8,15 +8,7 @@ from pathlib import Path
 import pytest
 
 from duly.store.protocol import Store
-from tests.support.postgres import fresh_database
 from tests.support.stores import FILES, Scene, opened
-
-
-@pytest.fixture(scope="session")
-def shared_database(postgres_server: str) -> Iterator[str]:
-    """One database for the tests of a process that do not change the schema."""
-    with fresh_database(postgres_server) as url:
-        yield url
 
 
 @pytest.fixture(params=FILES)
