@@ -243,7 +243,7 @@ def test_the_late_word_of_a_worker_that_was_taken_for_dead_does_not_count(fleet:
 
     Its lease is long and it has no room for another claim, so nothing but the token can tell.
     """
-    site = fleet(TASKS, lease=120.0)
+    site = fleet(TASKS, lease=600.0)
     first = site.start("--concurrency", 1)
     job = site.tasks.waits_for_its_turn.enqueue()
     site.started(job)

@@ -10,12 +10,13 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import apsw
 import psutil
 import pytest
 
-from duly import App, ConfigurationError, State
+from duly import App, ConfigurationError, Job, State
 from tests.runtime.conftest import MakeFleet
 from tests.support.fleet import running, until
 
@@ -336,3 +337,42 @@ def _can_be_written(url: str) -> bool:
     finally:
         connection.close()
     return True
+
+
+def test_what_a_job_makes_due_at_its_end_is_not_overlooked(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker hears late that nothing was due: the job has ended since, and made another."""
+    asked = threading.Event()
+    done: list[str] = []
+    jobs: list[Job[None]] = []
+
+    @app.task
+    def second() -> None:
+        done.append("second")
+
+    @app.task
+    def first() -> None:
+        assert asked.wait(60)
+        second.enqueue()
+        done.append("first")
+
+    store, arun, next_due = app.store, app.store.arun, app.store.next_due
+    questions: list[object] = []
+
+    def remembered(*args: Any) -> Any:
+        questions.append(next_due(*args))
+        return questions[-1]
+
+    async def late(operation: Any) -> Any:
+        answer = await arun(operation)
+        if operation in questions and not asked.is_set():
+            asked.set()
+            await jobs[0].aresult(timeout=60)
+        return answer
+
+    monkeypatch.setattr(store, "next_due", remembered)
+    monkeypatch.setattr(store, "arun", late)
+    jobs.append(first.enqueue())
+    app.run_until_idle(timeout=60)
+    assert done == ["first", "second"]

@@ -142,7 +142,10 @@ class WorkerProcess:
 
     def said(self, text: str, timeout: float = PATIENCE) -> None:
         """Wait until the log holds this text."""
-        until(lambda: text in self.log, timeout, f"{text!r} in the log:\n{self.log}")
+        try:
+            until(lambda: text in self.log, timeout)
+        except AssertionError:
+            raise AssertionError(f"{text!r} is not in the log:\n{self.log}") from None
 
 
 class Fleet:

@@ -250,6 +250,8 @@ class Worker:
             self._slot_freed.clear()
             await self._slot_freed.wait()
             return 0.0
+        # Judged before the store is asked: what ends meanwhile may make something due.
+        rested = not self._running and not self._settler.backlog and not self._errands
         self._no_claim.clear()
         try:
             jobs = await self._claim_up_to(free)
@@ -263,7 +265,8 @@ class Worker:
                 return 0.0
         due = await self._store.arun(self._store.next_due(self.settings.queues, self._tasks))
         if due is None or due > 0:
-            self._note_idle()
+            if rested and not jobs:
+                self._idle.set()
         elif not jobs:
             # What has expired in a flow is due and yet is not claimed.
             await self._store.arun(self._store.expire(EXPIRED))
@@ -274,10 +277,6 @@ class Worker:
     def _poll(self) -> float:
         hears = self._watching is not None and self._watching.hears
         return (self.settings.poll if hears else DEAF_POLL) * random.uniform(0.8, 1.2)
-
-    def _note_idle(self) -> None:
-        if not self._running and not self._settler.backlog and not self._errands:
-            self._idle.set()
 
     async def _claim_up_to(self, free: int) -> list[JobRecord]:
         self._credit = min(free, self._credit + free * self.settings.fair_share)
