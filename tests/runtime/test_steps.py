@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -284,7 +285,7 @@ def test_a_step_s_time_limit(app: App) -> None:
 
     def spin() -> None:
         for _ in range(10_000):
-            asyncio.run(asyncio.sleep(0.01))
+            time.sleep(0.01)
 
     jobs = [slow_async.enqueue(), slow_blocking.enqueue()]
     app.run_until_idle()
