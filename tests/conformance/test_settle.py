@@ -186,6 +186,14 @@ def test_an_attempt_is_settled_once(scene: Scene) -> None:
     assert len(scene.attempts(taken.id)) == 1
 
 
+def test_one_settlement_given_twice_lands_once(scene: Scene) -> None:
+    scene.submit()
+    taken = scene.take()
+    given = succeed(taken.id, taken.token, "1")
+    assert scene.settle(given, given) == [True, False]
+    assert len(scene.attempts(taken.id)) == 1
+
+
 def test_the_first_of_several_for_one_attempt_lands(scene: Scene) -> None:
     scene.submit(max_attempts=5)
     taken = scene.take()

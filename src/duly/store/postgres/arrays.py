@@ -7,6 +7,7 @@ other list is left to the driver.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from struct import Struct
 from typing import Any
 from uuid import UUID
@@ -74,9 +75,9 @@ class _ArrayDumper(Dumper):
         header = _HEADER(1, 1, self.item_oid, len(obj.values), 1)
         return header + b"".join(self.items(obj.values))
 
+    @abstractmethod
     def items(self, values: list[Any]) -> list[bytes]:
         """Each item with its length before it."""
-        raise NotImplementedError
 
 
 class _TextDumper(_ArrayDumper):

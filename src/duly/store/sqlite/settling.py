@@ -57,10 +57,9 @@ def settle(settlements: Sequence[Settlement], now: datetime | None) -> Steps[lis
     plain = yield from settle_plain(settlements, instant)
     if len(plain) == len(settlements):
         return [True] * len(settlements)
-    done = set(map(id, plain))
-    rest = [each for each in settlements if id(each) not in done]
+    rest = [each for position, each in enumerate(settlements) if position not in plain]
     others = iter((yield from _settle_rest(rest, now)))
-    return [id(each) in done or next(others) for each in settlements]
+    return [position in plain or next(others) for position in range(len(settlements))]
 
 
 def _settle_rest(settlements: Sequence[Settlement], now: datetime | None) -> Steps[list[bool]]:

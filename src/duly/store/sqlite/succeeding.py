@@ -42,23 +42,30 @@ ATTEMPTS = (
 DELETE = "DELETE FROM jobs WHERE id IN (SELECT unhex(value) FROM json_each(?1))"
 
 
-def settle_plain(settlements: Sequence[Settlement], instant: int) -> Steps[list[Settlement]]:
-    """Settle those of the settlements that are so simple; answers which have landed.
+def settle_plain(settlements: Sequence[Settlement], instant: int) -> Steps[set[int]]:
+    """Settle those of the settlements that are so simple; answers the positions of what landed.
 
     Of several for one attempt the first counts.
     """
-    first = {(each.job_id.bytes, each.token): each for each in reversed(settlements)}
-    plain = {
-        attempt: each
-        for attempt, each in first.items()
-        if each.outcome is Outcome.SUCCEEDED and not each.scheduled and each.flow_id is None
+    first = {
+        (each.job_id.bytes, each.token): position
+        for position, each in reversed(list(enumerate(settlements)))
     }
-    if not plain:
-        return []
-    succeeded = [(job_id.hex(), token, each.result) for (job_id, token), each in plain.items()]
+    succeeded = [
+        (job_id.hex(), token, settlements[position].result)
+        for (job_id, token), position in first.items()
+        if _is_plain(settlements[position])
+    ]
+    if not succeeded:
+        return set()
     rows = yield Statement(ARCHIVE, (array(succeeded), instant))
     if rows:
-        ended = array([row[0].hex() for row in rows])
+        ended = array([job_id.hex() for job_id, _ in rows])
         yield Statement(ATTEMPTS, (ended, instant))
         yield Statement(DELETE, (ended,))
-    return [plain[job_id, token] for job_id, token in rows]
+    return {first[job_id, token] for job_id, token in rows}
+
+
+def _is_plain(settlement: Settlement) -> bool:
+    succeeded = settlement.outcome is Outcome.SUCCEEDED
+    return succeeded and not settlement.scheduled and settlement.flow_id is None
