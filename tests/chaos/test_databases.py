@@ -14,7 +14,7 @@ import pytest
 
 from duly import Job, State
 from tests.chaos.conftest import MakeFleet, Storm
-from tests.support.fleet import Fleet, long_only, until
+from tests.support.fleet import LONG, Fleet, long_only, until
 from tests.support.postgres import Server, fresh_database, own_server
 
 TASKS = """
@@ -126,7 +126,7 @@ def test_an_outage_of_three_leases(fleet: MakeFleet, server: Server) -> None:
         site.finished(job)
         resumed = time.monotonic() - back
         print(f"resumed {resumed:.1f} s after the server's return")
-        assert resumed < 15
+        assert resumed < (15 if LONG else 60)
         until(lambda: len(site.registered()) == len(before))
         for worker in workers:
             assert "lease ended" not in worker.log, worker.log
@@ -137,7 +137,7 @@ def test_an_outage_of_three_leases(fleet: MakeFleet, server: Server) -> None:
 @pytest.mark.parametrize("task", ["tick", "tick_alone"])
 def test_work_ends_with_the_lease(fleet: MakeFleet, server: Server, task: str) -> None:
     """A worker that cannot renew stops its jobs by its own clock: others may have them."""
-    lease = 3.0
+    lease = 5.0
     with fresh_database(server.url) as url:
         site = fleet(url, TASKS, lease=lease)
         site.start()
@@ -147,7 +147,7 @@ def test_work_ends_with_the_lease(fleet: MakeFleet, server: Server, task: str) -
         stopped = time.monotonic()
         time.sleep(lease / 3)
         during = len(site.effects("tick"))
-        until(lambda: len(site.effects("tick")) > during, 10, "it works on in the meantime")
+        until(lambda: len(site.effects("tick")) > during, why="it works on in the meantime")
         quiet = time.monotonic() + lease * 3
         last, last_at = 0, stopped
         while time.monotonic() < quiet:
@@ -156,7 +156,7 @@ def test_work_ends_with_the_lease(fleet: MakeFleet, server: Server, task: str) -
                 last, last_at = now, time.monotonic()
             time.sleep(0.05)
         print(f"the job went on for {last_at - stopped:.1f} s with a lease of {lease:g} s")
-        assert last_at - stopped < lease + 2
+        assert last_at - stopped < lease * (1.4 if LONG else 2)
         site.app.close()
         server.start()
 

@@ -15,7 +15,7 @@ MakeFleet = Callable[..., Fleet]
 @pytest.fixture
 def app(url: str) -> Iterator[App]:
     """An app on each engine, with a short lease, to be run inside the test."""
-    app = App(url, lease=6, grace=10)
+    app = App(url, lease=10, grace=10)
     app.migrate()
     yield app
     app.close()

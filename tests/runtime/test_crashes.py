@@ -54,7 +54,7 @@ def poison_in_transaction() -> None:
 @app.task
 def holds_the_lock() -> str:
     ran("begins")
-    ctypes.PyDLL(None).sleep(8)
+    ctypes.PyDLL(None).sleep(12)
     return "kept"
 
 
@@ -188,9 +188,9 @@ def test_poison_in_a_transaction_dies_too(fleet: MakeFleet) -> None:
 
 def test_code_that_lets_nothing_else_run_keeps_its_lease(fleet: MakeFleet) -> None:
     """It holds the interpreter's lock, or the event loop, without using the processor."""
-    site = fleet(TASKS, lease=5.0)
+    site = fleet(TASKS, lease=8.0)
     site.start("--processes", 2, "--concurrency", 1)
-    jobs = [site.tasks.holds_the_lock.enqueue(), site.tasks.blocks_the_loop.enqueue(8)]
+    jobs = [site.tasks.holds_the_lock.enqueue(), site.tasks.blocks_the_loop.enqueue(12)]
     for job in jobs:
         assert job.result(timeout=60) == "kept"
         assert site.outcomes(job) == ["succeeded"], site.logs()

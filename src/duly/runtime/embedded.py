@@ -34,6 +34,9 @@ from duly.runtime.worker import Ending, Worker
 from duly.store.protocol import Store
 
 REACTION = 1.0
+FIRST_LEASE = 60.0
+"""Seconds; until the process that keeps the lease has started: on a busy machine that takes longer
+than a short lease, and the program's first job may hold the interpreter's lock meanwhile."""
 
 logger = logging.getLogger("duly.worker")
 
@@ -150,7 +153,7 @@ class EmbeddedWorker:
     async def _work_once(self) -> Ending:
         worker_id = new_id()
         board = LeaseBoard() if self._guarded else None
-        lease = LeaseClock(self._settings.lease, board=board)
+        lease = LeaseClock(self._settings.lease, board=board, first=self._first_lease)
         try:
             return await self._work_with(worker_id, lease, board)
         finally:
@@ -196,6 +199,11 @@ class EmbeddedWorker:
             except DulyError as error:
                 logger.warning("the worker could not sign off: %s", error)
 
+    @property
+    def _first_lease(self) -> float:
+        length = self._settings.lease
+        return max(length, FIRST_LEASE) if self._guarded else length
+
     async def _register(self, worker_id: UUID) -> None:
         record = describe(
             worker_id,
@@ -204,7 +212,7 @@ class EmbeddedWorker:
             tuple(sorted(definition.name for definition in self._registry)),
             self._version,
         )
-        operation = self._store.register_worker(record, timedelta(seconds=self._settings.lease))
+        operation = self._store.register_worker(record, timedelta(seconds=self._first_lease))
         while True:
             try:
                 return await self._store.arun(operation)

@@ -58,18 +58,26 @@ class LeaseClock:
     """
 
     def __init__(
-        self, length: float, sent_at: float | None = None, board: LeaseBoard | None = None
+        self,
+        length: float,
+        sent_at: float | None = None,
+        board: LeaseBoard | None = None,
+        first: float | None = None,
     ) -> None:
+        """`first` is the length of the lease until it is renewed for the first time."""
         self.length = length
         self._sent_at = clock.monotonic() if sent_at is None else sent_at
+        self._ends_at = self._sent_at + (length if first is None else first)
         self._board = board
 
     def renewed(self, sent_at: float) -> None:
         """A renewal that was sent at this monotonic moment has been confirmed."""
-        self._sent_at = max(self._sent_at, sent_at)
+        if sent_at > self._sent_at:
+            self._sent_at = sent_at
+            self._ends_at = sent_at + self.length
 
     def remaining(self) -> float:
         """Seconds left; not above zero when it has ended."""
         if self._board is not None:
             self.renewed(self._board.read())
-        return self._sent_at + self.length - clock.monotonic()
+        return self._ends_at - clock.monotonic()

@@ -63,7 +63,7 @@ class Worker:
 
     Async tasks run on that loop, blocking ones in threads, isolated ones in processes. The lease
     is kept by somebody else, who tells `lease`; when it ends by this worker's own clock, every
-    job is stopped and nothing more is written.
+    job is stopped.
     """
 
     def __init__(
@@ -147,7 +147,10 @@ class Worker:
         try:
             for role in roles:
                 role.add_done_callback(self._role_ended)
-            return await self._ended
+            ending = await self._ended
+            if ending is Ending.LEASE_LOST:
+                await self._hear_of_late_outcomes()
+            return ending
         finally:
             watching.close()
             for role in roles:
@@ -466,7 +469,7 @@ class Worker:
         return max(0.05, min(1.0, remaining))
 
     def lose_lease(self) -> None:
-        """Stop everything and write nothing: the jobs may be somebody else's by now."""
+        """Stop everything: the jobs may be somebody else's by now."""
         if self._ended.done():
             return
         logger.error("worker %s lost its lease: %d jobs are stopped", self.id, len(self._running))
@@ -477,6 +480,14 @@ class Worker:
             slot.interrupt()
         self._running.clear()
         self._end(Ending.LEASE_LOST)
+
+    async def _hear_of_late_outcomes(self) -> None:
+        """What was handed in before the lease was lost is answered, as a rule by a refusal: its
+        token decides, and the log says so."""
+        try:
+            await asyncio.wait_for(self._settler.flushed(), REACTION)
+        except TimeoutError:
+            logger.error("%d outcomes could not be reported", self._settler.backlog)
 
     async def _look_for_cancellations(self) -> float:
         if self._running:
