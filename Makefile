@@ -18,6 +18,8 @@ LOCK := requirements-dev.lock
 CODE := $(wildcard src tests examples bench)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Workers are processes: without compiled files each of them compiles the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test chaos bench lint types check lock clean
