@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from duly.errors import ConfigurationError, InvalidInput
+from duly.model.journal import Journal
 from duly.policy import options
 from duly.policy.duration import parse as parse_duration
 from duly.policy.retention import KEPT, Keep, RetentionPolicy
@@ -50,6 +51,10 @@ class Config:
 
     payload_limit: int = 1024 * 1024
     """The most bytes that a job's arguments, its metadata or its result may take."""
+
+    journal: Journal | None = None
+    """Whether the database keeps a journal of every change of a job: `full`, or `off`. Without a
+    word it stays as it is, and a new one keeps none."""
 
     lease: float = 15.0
     """Seconds (or text such as "15s") after which a worker that does not renew is given up."""
@@ -183,6 +188,8 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         return _count(value, where, 1000)
     if name == "payload_limit":
         return _size(value, where)
+    if name == "journal":
+        return _journal(value, where)
     if not isinstance(value, str):
         raise ConfigurationError(f"{where} must be text; got {value!r}")
     if name == "application":
@@ -210,6 +217,14 @@ def _application(value: str, where: str) -> str:
         return options.application(value, where)
     except InvalidInput as error:
         raise ConfigurationError(str(error)) from error
+
+
+def _journal(value: Any, where: str) -> Journal:
+    try:
+        return Journal(value)
+    except ValueError as error:
+        known = " or ".join(f"'{each}'" for each in Journal)
+        raise ConfigurationError(f"{where} must be {known}; got {value!r}") from error
 
 
 def _beginning(url: str) -> str:

@@ -16,6 +16,7 @@ from duly.clock import ManualClock
 from duly.model.attempt import Attempt, Failure
 from duly.model.identifiers import new_id
 from duly.model.job import Draft, JobRecord, State
+from duly.model.journal import Journal
 from duly.model.query import Cancellation, Demand, Enqueued, Reaped, Replay
 from duly.model.settlement import Settlement, bury, retry, succeed
 from duly.model.worker import Worker
@@ -34,15 +35,20 @@ T = TypeVar("T")
 
 
 @contextmanager
-def opened(engine: str, directory: Path, postgres_url: Callable[[], str]) -> Iterator[Store]:
+def opened(
+    engine: str,
+    directory: Path,
+    postgres_url: Callable[[], str],
+    journal: Journal | None = None,
+) -> Iterator[Store]:
     """An empty store of the engine, closed afterwards."""
     store: Store
     if engine == "postgres":
-        store = PostgresStore(postgres_url())
+        store = PostgresStore(postgres_url(), journal=journal)
         store.migrate()
         empty(postgres_url())
     else:
-        store = SqliteStore(str(directory / "duly.db") if engine == "sqlite" else "")
+        store = SqliteStore(str(directory / "duly.db") if engine == "sqlite" else "", journal)
     try:
         yield store
     finally:

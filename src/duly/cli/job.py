@@ -1,4 +1,4 @@
-"""`duly job`: submit, list, show, explain, logs, wait, cancel, retry."""
+"""`duly job`: submit, list, show, explain, timeline, logs, wait, cancel, retry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import click
 
 from duly.cli import waiting
 from duly.cli.failures import FAILURE, SUCCESS, WRONG_INPUT, end_with
-from duly.cli.job_view import as_json, detail_as_json, summary, write_detail, write_jobs
+from duly.cli.job_view import (
+    as_json,
+    detail_as_json,
+    summary,
+    write_detail,
+    write_jobs,
+    write_timeline,
+)
 from duly.cli.rendering import patience, tell, write_json, write_line
 from duly.cli.session import Session, connected
 from duly.cli.submitting import submit
@@ -148,6 +155,21 @@ def explain(session: Session, job_id: str) -> None:
         write_json({"id": known, "cause": explanation.cause, "sentence": explanation.sentence})
     else:
         write_line(explanation.sentence)
+
+
+@job.command()
+@click.argument("job_id", metavar="ID")
+@connected()
+def timeline(session: Session, job_id: str) -> None:
+    """Show what happened to a job, in order.
+
+    Where the database keeps a journal, every change is shown; else what its attempts tell.
+    """
+    happened = session.jobs.timeline(session.identify(job_id))
+    if session.as_json:
+        write_json({"happened": happened})
+    else:
+        write_timeline(happened)
 
 
 @job.command()

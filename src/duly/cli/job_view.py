@@ -22,6 +22,7 @@ from duly.model.step import FOREVER, Step, StepState
 from duly.policy.duration import format as format_duration
 from duly.policy.stepping import GIVEN
 from duly.service.jobs import JobDetail
+from duly.service.timeline import Happening
 from duly.service.wording import absolute, relative, span
 
 LONGEST_LINE = 60
@@ -120,6 +121,27 @@ def write_detail(detail: JobDetail) -> None:
         write_heading("Attempts")
         _write_attempts(detail.attempts, now)
         _write_tracebacks(detail.attempts)
+
+
+def write_timeline(happened: Sequence[Happening]) -> None:
+    """What happened to a job, a line each, to the millisecond."""
+    write_table(
+        [
+            Column("AT"),
+            Column("TOKEN", right=True),
+            Column("WHAT", flexible=True),
+            Column("DETAIL", flexible=True),
+        ],
+        [
+            [
+                each.at.astimezone(UTC).isoformat(timespec="milliseconds"),
+                str(each.token or ""),
+                each.what,
+                each.detail or "",
+            ]
+            for each in happened
+        ],
+    )
 
 
 def summary(error: Failure | None) -> str:

@@ -23,7 +23,7 @@ logger = logging.getLogger("duly.janitor")
 
 class Janitor:
     """Cancels jobs that expired while no worker came for them, and forgets old finished ones, old
-    flows, what became of old ticks, old events and the steps of forgotten jobs.
+    flows, what became of old ticks, old events, and the steps and the journal of forgotten jobs.
 
     Several nodes may do so at once; each takes small bites, and none has to do it.
     """
@@ -45,6 +45,7 @@ class Janitor:
         oldest = now - self._retention.longest_archived()
         await store.arun(store.purge_flows(oldest, FLOWS_AT_ONCE))
         await store.arun(store.purge_steps(oldest, BATCH))
+        await store.arun(store.purge_journal(oldest, BATCH))
         await self._purge(now)
         if self._rounds % TEND_EVERY == 0:
             for name in await asyncio.to_thread(store.tend, oldest):

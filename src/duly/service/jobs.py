@@ -17,11 +17,13 @@ from duly.model.report import LogLine, Progress
 from duly.model.step import Step
 from duly.model.worker import Worker
 from duly.service.explain import Explanation, Surroundings, explain
+from duly.service.timeline import Happening, timeline
 from duly.store.protocol import Store
 
 LARGEST_PAGE = 10_000
 SCAN_STEP = 1_000
 LONGEST_SCAN = 100_000
+LONGEST_TIMELINE = 10_000
 
 PENDING_STATUSES = frozenset({Status.SCHEDULED, Status.READY, Status.RETRYING})
 
@@ -105,6 +107,16 @@ class Jobs:
         """What the job has logged so far; UnknownJob when there is none."""
         self.get(job_id)
         return self._store.run(self._store.log_lines(job_id))
+
+    def timeline(self, job_id: UUID) -> list[Happening]:
+        """What happened to the job, in order; UnknownJob when there is none."""
+        job = self.get(job_id)
+        return timeline(
+            job,
+            self._store.run(self._store.attempts(job_id)),
+            self._steps(job),
+            self._store.run(self._store.journal(LONGEST_TIMELINE, job_ids=[job_id])),
+        )
 
     def surroundings(self) -> Surroundings:
         """What the fate of jobs depends on besides themselves."""

@@ -19,14 +19,16 @@ def open_store(config: Config) -> Store:
     if scheme == "sqlite":
         from duly.store.sqlite.store import SqliteStore
 
-        return SqliteStore(_path(config.url))
+        return SqliteStore(_path(config.url), config.journal)
     try:
         from duly.store.postgres.store import PostgresStore
     except ImportError as error:
         raise ConfigurationError(
             "postgresql:// needs psycopg 3: pip install 'duly[postgres]'"
         ) from error
-    return PostgresStore(config.url, config.schema, config.listen_url, config.pool_size)
+    return PostgresStore(
+        config.url, config.schema, config.listen_url, config.pool_size, config.journal
+    )
 
 
 def _path(url: str) -> str:

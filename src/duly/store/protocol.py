@@ -30,6 +30,7 @@ from duly.model.report import LogLine, Progress
 from duly.model.settlement import Settlement
 from duly.model.worker import Worker
 from duly.store.flow_verbs import FlowVerbs
+from duly.store.journal_verbs import JournalVerbs
 from duly.store.operation import Operation, Wake
 from duly.store.schedule_verbs import ScheduleVerbs
 from duly.store.step_verbs import StepVerbs
@@ -37,7 +38,7 @@ from duly.store.step_verbs import StepVerbs
 T = TypeVar("T")
 
 
-class Verbs(ScheduleVerbs, FlowVerbs, StepVerbs, Protocol):
+class Verbs(ScheduleVerbs, FlowVerbs, StepVerbs, JournalVerbs, Protocol):
     """What can be done to jobs, and asked about them."""
 
     def enqueue(

@@ -22,6 +22,7 @@ from duly.model.flow import (
     Rule,
 )
 from duly.model.job import Draft, JobRecord, KeyPolicy, State
+from duly.model.journal import JournalEntry
 from duly.model.schedule import ScheduleRecord, Tick
 from duly.model.schedule import Step as ScheduleStep
 from duly.model.settlement import Settlement
@@ -39,6 +40,7 @@ NODE_COLUMNS = FlowNode.__struct_fields__
 STEP_COLUMNS = Step.__struct_fields__
 STEP_IDENTITY = STEP_COLUMNS[:3]
 EVENT_COLUMNS = EventRecord.__struct_fields__
+JOURNAL_COLUMNS = JournalEntry.__struct_fields__
 
 REASON_CANCELLED = "cancelled on request"
 REASON_EXPIRED = "expired"

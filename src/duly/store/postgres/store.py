@@ -17,6 +17,7 @@ from weakref import WeakSet
 import psycopg
 
 from duly.errors import StoreError, StoreUnavailable
+from duly.model.journal import Journal
 from duly.store.migrate import SchemaVersion, require_current
 from duly.store.operation import Operation, Steps, Wake, drive
 from duly.store.postgres import carriers
@@ -34,6 +35,7 @@ from duly.store.postgres.declarations import Declarations
 from duly.store.postgres.events import Events
 from duly.store.postgres.fleet import Fleet
 from duly.store.postgres.flows import Flows
+from duly.store.postgres.journal import JournalLog, keep_journal, require_journal
 from duly.store.postgres.reports import Reports
 from duly.store.postgres.retention import Retention
 from duly.store.postgres.schema import (
@@ -105,18 +107,25 @@ class _Engine:
             return
 
 
-class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Events):
+class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Events, JournalLog):
     """A store in one schema of a PostgreSQL database.
 
-    `listen_url` leads to the server itself when `url` leads to a pooler.
+    `listen_url` leads to the server itself when `url` leads to a pooler. `journal` says whether the
+    database is to keep one; None leaves that as it is.
     """
 
     drops_whole_days = True
 
     def __init__(
-        self, url: str, schema: str = "duly", listen_url: str | None = None, size: int = POOL_SIZE
+        self,
+        url: str,
+        schema: str = "duly",
+        listen_url: str | None = None,
+        size: int = POOL_SIZE,
+        journal: Journal | None = None,
     ) -> None:
         super().__init__(schema)
+        self._wanted_journal = journal
         self._url = url
         self._listen_url = listen_url or url
         self._size = size
@@ -208,6 +217,8 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
         """See Store.migrate."""
         with self._connected() as connection:
             applied = bring_up_to_date(connection, self.schema)
+            if self._wanted_journal is not None:
+                keep_journal(connection, self.schema, self._wanted_journal)
             where = f"{self._where}, schema {self.schema}"
             require_current(MIGRATIONS, version_of(connection, self.schema), where)
             return applied
@@ -262,6 +273,13 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
                 engine.installation = installation_of(connection, self.schema)
         return engine.installation
 
+    def _require_current(self) -> None:
+        with self._connected() as connection:
+            where = f"{self._where}, schema {self.schema}"
+            require_current(MIGRATIONS, version_of(connection, self.schema), where)
+            if self._wanted_journal is not None:
+                require_journal(connection, self.schema, self._wanted_journal)
+
     def _open(self) -> _Engine:
         engine = self._engine
         if engine is not None and engine.process == os.getpid():
@@ -275,7 +293,7 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
                 if self._engine is not None:
                     # A parent's connections are left alone: closing them here would end them there.
                     _abandoned.append(self._engine)
-                require_current(MIGRATIONS, self.version(), f"{self._where}, schema {self.schema}")
+                self._require_current()
                 self._engine = _Engine(self._url, self.schema, self._size)
             return self._engine
 

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import apsw
 
 from duly.errors import StoreError, WrongConnection
+from duly.model.journal import Journal
 from duly.store.operation import Operation, Wake
 from duly.store.protocol import Change
 from duly.store.sqlite.claiming import Claiming
@@ -29,6 +30,7 @@ from duly.store.sqlite.events import Events
 from duly.store.sqlite.fleet import Fleet
 from duly.store.sqlite.flows import Flows
 from duly.store.sqlite.forking import register
+from duly.store.sqlite.journal import JournalLog, keep_journal
 from duly.store.sqlite.readers import Readers
 from duly.store.sqlite.reading import Reading
 from duly.store.sqlite.reports import Reports
@@ -50,12 +52,14 @@ TRANSACTION_LIMIT = 5.0
 class _Engine:
     """What one process holds open: it does not survive a fork."""
 
-    def __init__(self, path: str, signal: CommitSignal) -> None:
+    def __init__(self, path: str, signal: CommitSignal, journal: Journal | None) -> None:
         self.process = os.getpid()
         self.path = path
         connection = connect(path)
         with errors_explained(path):
             self.applied = bring_up_to_date(connection, path or "memory")
+            if journal is not None:
+                keep_journal(connection, journal)
         self.writer = Writer(connection, path, TRANSACTION_LIMIT, signal.send)
         # A database in memory is on one connection, the writer's.
         self._readers = Readers(path) if path else None
@@ -131,13 +135,18 @@ class SqliteStore(
     Flows,
     StepLog,
     Events,
+    JournalLog,
 ):
-    """A store in one SQLite file, or in memory when the path is empty."""
+    """A store in one SQLite file, or in memory when the path is empty.
+
+    `journal` says whether the database is to keep one; None leaves that as it is.
+    """
 
     drops_whole_days = False
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, journal: Journal | None = None) -> None:
         self.path = path
+        self._wanted_journal = journal
         self._engine: _Engine | None = None
         self._opening = threading.Lock()
         self._signal = CommitSignal()
@@ -241,7 +250,7 @@ class SqliteStore(
                 warn_when_unsound()
                 if self.path:
                     Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-                self._engine = _Engine(self.path, self._signal)
+                self._engine = _Engine(self.path, self._signal, self._wanted_journal)
             return self._engine
 
     def _refuse(self, connection: object) -> NoReturn:
