@@ -11,6 +11,7 @@ from duly.model.attempt import Failure
 from duly.model.job import JobRecord, State
 from duly.model.query import Replay
 from duly.model.settlement import bury
+from duly.model.step import Step, StepKind, StepState, StepWrite
 from tests.cli.driving import Place
 
 
@@ -95,6 +96,27 @@ def test_replay_by_id(anyplace: Place) -> None:
         "flow_ending": 0,
         "unknown": 0,
     }
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_replay_goes_on_from_the_steps_or_forgets_them(anyplace: Place, forget: bool) -> None:
+    scene = anyplace.scene
+    scene.submit()
+    job = scene.take()
+    step = Step(
+        job_id=job.id,
+        name="charge",
+        key="",
+        kind=StepKind.CALL,
+        state=StepState.DONE,
+        number=1,
+        attempt=1,
+    )
+    scene.store.run(scene.store.record([StepWrite(token=job.token, step=step)], scene.now))
+    scene.settle(bury(job.id, job.token, "attempts exhausted", Failure("E", "boom")))
+    anyplace.good("dead", "replay", job.id, "--yes", *(["--forget-steps"] if forget else []))
+    left = scene.store.run(scene.store.steps(job.id, scene.now)).steps
+    assert [each.name for each in left] == ([] if forget else ["charge"])
 
 
 def test_replay_by_filter_and_all(anyplace: Place) -> None:

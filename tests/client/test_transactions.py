@@ -33,6 +33,8 @@ from sqlalchemy.pool import NullPool
 
 from duly import (
     App,
+    Emitted,
+    Event,
     Job,
     KeyConflict,
     Prepared,
@@ -133,6 +135,12 @@ class Handle:
         if self.is_async:
             return await app.aenqueue_many(jobs, connection=self.connection)
         return app.enqueue_many(jobs, connection=self.connection)
+
+    async def emit(self, app: App, name: str, **options: Any) -> Emitted:
+        """Emit an event on the connection."""
+        if self.is_async:
+            return await app.aemit(name, connection=self.connection, **options)
+        return app.emit(name, connection=self.connection, **options)
 
 
 Library = Callable[[Place], AbstractAsyncContextManager[Handle]]
@@ -391,6 +399,32 @@ def test_a_rollback_leaves_neither(library: Library, place: Place) -> None:
     with pytest.raises(UnknownJob):
         place.app.get(jobs[0].id)
     assert task.using(key="k", key_policy="reject").enqueue(4).created
+
+
+def test_an_event_is_part_of_the_transaction(library: Library, place: Place) -> None:
+    name = f"order.{uuid4().hex}"
+
+    @place.app.on(name)
+    @place.app.task(name=f"task_{uuid4().hex}")
+    def placed(event: Event) -> None: ...
+
+    async def go(note: str, regret: bool) -> None:
+        async with library(place) as handle:
+            await handle.execute(f"INSERT INTO notes VALUES ('{note}')")
+            first = await handle.emit(place.app, name, payload={"note": note}, id=name)
+            second = await handle.emit(place.app, name, payload={"note": note}, id=name)
+            assert (first.created, len(first.started)) == (True, 1)
+            assert (second.created, second.started) == (False, ())
+            if regret:
+                raise Regret
+
+    with pytest.raises(Regret):
+        asyncio.run(go(uuid4().hex, regret=True))
+    assert (place.app.events(name=name), place.app.list(task=placed.name)) == ([], [])
+    note = uuid4().hex
+    asyncio.run(go(note, regret=False))
+    assert [event.payload for event in place.app.events(name=name)] == [{"note": note}]
+    assert len(place.app.list(task=placed.name)) == 1
 
 
 def test_keys_inside_and_a_conflict_that_harms_nothing(library: Library, place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -93,6 +94,32 @@ def test_in_the_callers_transaction_or_not_at_all(app: App) -> None:
     assert len(_jobs(app, "placed")) == 1
     app.run_until_idle()
     assert job.refresh().state is State.SUCCEEDED
+
+
+@pytest.mark.parametrize("kind", ["blocking", "async"])
+def test_a_rollback_does_not_forget_what_the_app_is_subscribed_to(app: App, kind: str) -> None:
+    """The first emission declares the app's subscriptions, in its transaction."""
+
+    @app.on("order.placed")
+    def placed(event: duly.Event) -> None: ...
+
+    def emit() -> duly.Emitted:
+        return app.emit("order.placed") if kind == "blocking" else asyncio.run(aemit())
+
+    async def aemit() -> duly.Emitted:
+        return await app.aemit("order.placed")
+
+    def rolled_back() -> None:
+        with app.transaction():
+            assert len(emit().started) == 1
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        rolled_back()
+    with app.transaction():
+        assert len(emit().started) == 1
+    assert len(emit().started) == 1
+    assert len(_jobs(app, "placed")) == 2
 
 
 def test_subscriptions_outlive_their_workers(app: App, url: str) -> None:

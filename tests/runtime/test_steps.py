@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,9 @@ from typing import Any
 import pytest
 
 import duly
-from duly import App, JobFailed, ManualClock, State, StepFailed
+from duly import App, JobFailed, ManualClock, State, StepFailed, StoreUnavailable
+from duly.policy.verdict import REASON_GAVE_UP
+from duly.runtime.step_port import StorePort
 from tests.runtime.conftest import MakeFleet
 
 
@@ -379,6 +384,176 @@ def test_a_transactional_step_commits_with_its_record(app: App) -> None:
     assert sorted(row[0] for row in rows) == ["good", "sync"]
 
 
+def _ledger(app: App) -> list[str]:
+    with app.transaction() as connection:
+        return sorted(row[0] for row in connection.execute("SELECT entry FROM ledger"))
+
+
+def test_a_transactional_step_that_took_too_long_is_rolled_back(app: App) -> None:
+    """Its thread cannot be stopped, and comes to its end beside the next try."""
+    with app.transaction() as connection:
+        connection.execute("CREATE TABLE ledger (entry TEXT)")
+    given_up = threading.Event()
+    tries = Effects()
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            given_up.set()
+
+    def book() -> None:
+        tries("book")
+        if len(tries.seen) == 1:
+            given_up.wait(60)
+        duly.current().connection.execute("INSERT INTO ledger VALUES ('booked')")
+
+    @app.task(retries=0)
+    async def work() -> None:
+        steps = duly.current().using(transactional=True, timeout=1, retries=20, backoff=0)
+        await steps.step("book", book)
+
+    job = work.enqueue()
+    listener = Listener(logging.WARNING)
+    logging.getLogger("duly.steps").addHandler(listener)
+    try:
+        app.run_until_idle()
+    finally:
+        logging.getLogger("duly.steps").removeHandler(listener)
+    job.result(timeout=30)
+    assert len(tries.seen) > 1
+    assert _ledger(app) == ["booked"]
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_a_transactional_step_whose_commit_was_not_answered_is_done(
+    app: App, retries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with app.transaction() as connection:
+        connection.execute("CREATE TABLE ledger (entry TEXT)")
+    committing = StorePort.transaction
+
+    @contextmanager
+    def without_an_answer(port: StorePort) -> Iterator[Any]:
+        with committing(port) as given:
+            yield given
+        raise StoreUnavailable("the connection broke off")
+
+    def book() -> str:
+        duly.current().connection.execute("INSERT INTO ledger VALUES ('booked')")
+        return "booked"
+
+    @app.task(retries=0)
+    def work() -> str:
+        steps = duly.current_blocking().using(transactional=True, retries=retries, backoff=0)
+        return steps.step("book", book)
+
+    monkeypatch.setattr(StorePort, "transaction", without_an_answer)
+    job = work.enqueue()
+    app.run_until_idle()
+    assert job.result(timeout=5) == "booked"
+    assert _ledger(app) == ["booked"]
+
+
+def test_a_transactional_step_is_blocking(app: App) -> None:
+    async def book() -> None: ...
+
+    @app.task(retries=0)
+    async def work() -> None:
+        await duly.current().using(transactional=True).step("book", book)
+
+    job = work.enqueue()
+    app.run_until_idle()
+    with pytest.raises(JobFailed, match="its function must be a blocking one"):
+        job.result(timeout=5)
+
+
+def test_a_step_whose_result_cannot_be_stored_is_not_tried_again(app: App) -> None:
+    """Its effect has happened: another try would have it again, for nothing."""
+    effect = Effects()
+
+    def charge() -> object:
+        effect("charge")
+        return object()
+
+    @app.task(retries=5, backoff=0)
+    def work() -> None:
+        duly.current_blocking().using(retries=5, backoff=0).step("charge", charge)
+
+    job = work.enqueue()
+    app.run_until_idle()
+    with pytest.raises(JobFailed, match="cannot be stored as JSON"):
+        job.result(timeout=5)
+    assert job.refresh().record.reason == REASON_GAVE_UP
+    assert effect.seen == ["charge"]
+
+
+def test_a_step_may_be_any_callable(app: App) -> None:
+    @dataclass
+    class Unhashable:
+        number: int
+
+        def __call__(self) -> int:
+            return self.number
+
+    @app.task(retries=0)
+    def work() -> int:
+        return duly.current_blocking().step("call", Unhashable(7))
+
+    job = work.enqueue()
+    app.run_until_idle()
+    assert job.result(timeout=5) == 7
+
+
+@pytest.mark.parametrize("kind", ["async", "blocking"])
+def test_a_step_has_no_steps_of_its_own(app: App, kind: str) -> None:
+    """It would wait for itself to rest."""
+
+    async def async_inner() -> None:
+        await duly.current().sleep(60)
+
+    def blocking_inner() -> None:
+        duly.current_blocking().sleep(60)
+
+    @app.task(retries=0, name="async")
+    async def async_work() -> None:
+        await duly.current().step("outer", async_inner)
+
+    @app.task(retries=0, name="blocking")
+    def blocking_work() -> None:
+        duly.current_blocking().step("outer", blocking_inner)
+
+    job = app.enqueue(kind)
+    app.run_until_idle(timeout=60)
+    with pytest.raises(JobFailed, match="has no steps, sleeps or waits of its own"):
+        job.result(timeout=5)
+
+
+def test_a_sleep_until_a_moment_that_is_another_each_time_is_refused(
+    app: App, clock: ManualClock
+) -> None:
+    """The job would begin a new sleep whenever it wakes, for ever."""
+
+    @app.task(retries=0)
+    async def endless() -> None:
+        await duly.current().sleep_until(clock.now() + timedelta(days=1))
+
+    @app.task(retries=0)
+    async def recorded() -> str:
+        ctx = duly.current()
+        await ctx.sleep_until(await ctx.now() + timedelta(days=1))
+        await ctx.sleep_until(await ctx.now() + timedelta(days=1))
+        await ctx.sleep("1d")
+        await asyncio.gather(ctx.sleep("1h"), ctx.sleep("2h"), ctx.sleep("3h"))
+        return "awake"
+
+    jobs = [endless.enqueue(), recorded.enqueue()]
+    for _ in range(6):
+        app.run_until_idle()
+        clock.advance(timedelta(days=1, seconds=1))
+    with pytest.raises(JobFailed, match="would sleep for ever"):
+        jobs[0].result(timeout=5)
+    assert jobs[1].result(timeout=5) == "awake"
+
+
 def test_a_transactional_task_has_no_steps(app: App) -> None:
     @app.task(retries=0, transactional=True)
     def work() -> None:
@@ -447,6 +622,48 @@ def test_a_changed_step_is_refused_and_a_removed_one_reported(
     assert effect.seen == [100, "reserve"]
     assert jobs[1].refresh().state is State.SUCCEEDED
     assert "recorded steps were not reached by this run: reserve" in caplog.text
+
+
+def test_a_result_of_another_type_than_it_was_is_refused(app: App, clock: ManualClock) -> None:
+    old: Any = None
+
+    def as_text() -> str:
+        return "seven"
+
+    def as_number() -> int:
+        return 7
+
+    @app.task(retries=0)
+    async def work() -> str:
+        ctx = duly.current()
+        value = await ctx.step("count", old)
+        await ctx.sleep("1d")
+        return str(value)
+
+    old = as_text
+    job = work.enqueue()
+    app.run_until_idle()
+    old = as_number
+    clock.advance(timedelta(days=2))
+    app.run_until_idle()
+    with pytest.raises(JobFailed, match="StepChanged: step 'count': what is recorded of it cannot"):
+        job.result(timeout=5)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_replay_keeps_the_steps_or_forgets_them(app: App, keep: bool) -> None:
+    effect = Effects()
+
+    @app.task(retries=0)
+    def work() -> None:
+        duly.current_blocking().step("once", effect, "once")
+        raise ValueError
+
+    job = work.enqueue()
+    app.run_until_idle()
+    app.replay(job.id, keep_steps=keep)
+    app.run_until_idle()
+    assert effect.seen == ["once"] * (1 if keep else 2)
 
 
 def test_a_replay_goes_on_where_the_job_died(app: App) -> None:

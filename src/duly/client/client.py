@@ -65,6 +65,11 @@ class Client:
         self.waiting = WaitingRoom(store)
         self.catalogue = CachedCatalogue()
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether this code is inside a `transaction()` block."""
+        return self._joined() is not None
+
     def run(self, operation: Operation[T]) -> T:
         """Run an operation, in the open transaction block if there is one."""
         joined = self._joined()

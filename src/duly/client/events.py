@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from duly.client.client import Client, as_id
-from duly.model.event import Emitted, Event, EventRecord
+from duly.model.event import Emitted, Event, EventRecord, Subscription
 from duly.model.identifiers import new_id
 from duly.policy import options
 from duly.policy.subscribing import event_name
@@ -28,16 +28,24 @@ class Events:
     def emit(self, event: EventRecord, connection: object | None) -> Emitted:
         """Store the event; in the caller's transaction when there is one."""
         run = self._client.run if connection is None else self._client.store.carry(connection).run
-        if (declaration := self._declaration()) is not None:
-            run(declaration)
+        declared = self._undeclared()
+        if declared and not self._joins(connection):
+            run(self._client.store.subscribe(declared, SEEN_ENOUGH))
+            self._declared = len(declared)
+        elif declared and (missing := _missing(declared, run(self._client.store.subscriptions()))):
+            run(self._client.store.subscribe(missing))
         return run(self._emission(event))[0]
 
     async def aemit(self, event: EventRecord, connection: object | None) -> Emitted:
         """The same without blocking the event loop."""
         client = self._client
         arun = client.arun if connection is None else (await client.store.acarry(connection)).arun
-        if (declaration := self._declaration()) is not None:
-            await arun(declaration)
+        declared = self._undeclared()
+        if declared and not self._joins(connection):
+            await arun(client.store.subscribe(declared, SEEN_ENOUGH))
+            self._declared = len(declared)
+        elif declared and (missing := _missing(declared, await arun(client.store.subscriptions()))):
+            await arun(client.store.subscribe(missing))
         return (await arun(self._emission(event)))[0]
 
     def record(
@@ -62,13 +70,23 @@ class Events:
         found = self._client.run(self._client.store.events(limit, name, key, before))
         return [event.decoded() for event in found]
 
-    def _declaration(self) -> Operation[None] | None:
-        """What an app that emits has subscribed itself to must be known before."""
-        declared = self._client.registry.subscriptions
-        if len(declared) == self._declared:
-            return None
-        self._declared = len(declared)
-        return self._client.store.subscribe(list(declared), SEEN_ENOUGH)
+    def _undeclared(self) -> Sequence[Subscription]:
+        """What an app that emits has subscribed itself to must be known before; nothing when it
+        is. What is declared in a caller's transaction may be rolled back: it is looked at again.
+        """
+        declared = tuple(self._client.registry.subscriptions)
+        return declared if len(declared) != self._declared else ()
+
+    def _joins(self, connection: object | None) -> bool:
+        return connection is not None or self._client.in_transaction
 
     def _emission(self, event: EventRecord) -> Operation[Sequence[Emitted]]:
         return self._client.store.emit([event])
+
+
+def _missing(
+    declared: Sequence[Subscription], stored: Sequence[Subscription]
+) -> Sequence[Subscription]:
+    """Those that are not stored as they are. Others are not written: that would hold their rows
+    until the caller's transaction ends."""
+    return [each for each in declared if each not in stored]

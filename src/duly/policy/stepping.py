@@ -123,3 +123,11 @@ class StepBook:
             ),
             key=lambda step: step.number,
         )
+
+    def sleeps_for_ever(self) -> bool:
+        """Whether the last two recorded steps are sleeps that this run has not reached, although
+        it has come to a sleep: then their times differ from run to run, and so will the next."""
+        last = sorted(self._steps.items(), key=lambda each: each[1].number)[-2:]
+        return len(last) == 2 and all(
+            step.kind is StepKind.SLEEP and identity not in self._reached for identity, step in last
+        )

@@ -10,7 +10,7 @@ import msgspec
 from duly.model.attempt import Attempt, Failure, Outcome
 from duly.model.job import Delivery, JobRecord, State
 from duly.model.settlement import Settlement
-from duly.model.step import Wait
+from duly.model.step import Step, StepState, Wait
 
 REASON_EXHAUSTED = "attempts exhausted"
 REASON_GAVE_UP = "not worth another attempt"
@@ -18,7 +18,8 @@ REASON_CRASHED = "crashed"
 REASON_LOST = "lost"
 
 MOST_DEATHS_OF_WORKERS = 20
-"""How often workers may die while a job runs in a process beside them, which charges nobody."""
+"""How often workers may die while a job runs in a process beside them, which charges nobody, and
+none of its steps is recorded."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -85,14 +86,24 @@ def _destination(job: JobRecord, verdict: Verdict) -> tuple[State, str | None]:
             return State.PENDING, None
 
 
-def is_worn_out(job: JobRecord, attempts: Sequence[Attempt], isolated: bool) -> bool:
+def is_worn_out(
+    job: JobRecord, attempts: Sequence[Attempt], steps: Sequence[Step], isolated: bool
+) -> bool:
     """Whether a job that is to run alone has seen too many workers die to be tried again.
 
     What it did in a process beside its worker was charged to it there. Where it runs in the
-    worker's own process, with nothing else, each death after the first is its own.
+    worker's own process, with nothing else, each death after the first is its own. Deaths before
+    its latest recorded step do not count: it goes on in spite of them.
     """
+    progress = max((step.at for step in steps if step.at and _is_progress(step)), default=None)
     deaths = sum(
-        attempt.outcome is Outcome.CRASHED and attempt.generation == job.generation
+        attempt.outcome is Outcome.CRASHED
+        and attempt.generation == job.generation
+        and (progress is None or attempt.ended_at > progress)
         for attempt in attempts
     )
     return deaths > (MOST_DEATHS_OF_WORKERS + job.crashes if isolated else job.max_crashes)
+
+
+def _is_progress(step: Step) -> bool:
+    return step.state not in (StepState.RETRYING, StepState.FAILED)

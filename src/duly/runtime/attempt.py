@@ -28,6 +28,7 @@ from duly.registry.task import TaskDefinition
 from duly.runtime.context import JobContext, running
 from duly.runtime.failure import failure_of
 from duly.runtime.logs import about
+from duly.runtime.steps import Unstorable
 from duly.runtime.text import storable
 from duly.store.protocol import Store
 
@@ -213,6 +214,8 @@ def raised(definition: TaskDefinition, job: JobRecord, error: BaseException) -> 
             return Verdict(
                 Outcome.FAILED, error=failure_of(error), final=True, reason="invalid arguments"
             )
+    if isinstance(error, StepFailed) and isinstance(error.__cause__, Unstorable):
+        return Verdict(Outcome.FAILED, error=failure_of(error), final=True)
     if isinstance(error, StepFailed) and error.__cause__ is not None:
         # What the task says about exceptions is about those of its steps, too.
         return _judged(definition, job, error, error.__cause__)

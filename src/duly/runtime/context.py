@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import threading
 from collections import Counter
@@ -85,6 +86,11 @@ class Steps:
 
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """See JobContext.step."""
+        if self._options.transactional and inspect.iscoroutinefunction(function):
+            raise InvalidOption(
+                "transactional",
+                f"step {name!r} is async: its function must be a blocking one",
+            )
         durable = self._context.durable
         return self._context.carry_out(durable.call(name, function, args, kwargs, self._options))
 
@@ -340,6 +346,12 @@ class JobContext:
         """Carry out a step's conversation: here and now, or as something to be awaited."""
         if self.port is None:
             raise NotInTask("durable steps need a worker; here the task was called directly")
+        if scope.get() is not None:
+            raise InvalidOption(
+                "step",
+                "a step has no steps, sleeps or waits of its own: call them one after another in "
+                "the task itself, or let the step be a job: ctx.spawn(task, ...)",
+            )
         if not self.is_async:
             return cast("Awaitable[T]", drive(talk, self.durable, self.port))
         if self._driver is None:

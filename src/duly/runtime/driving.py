@@ -6,10 +6,9 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from duly.runtime.step_port import Port
@@ -46,7 +45,7 @@ def drive(talk: Talk[T], durable: Durable, port: Port) -> T:
             try:
                 match command:
                     case Call():
-                        answer = _limited(command, partial(_perform, command, port))
+                        answer = _limited(command, port)
                     case Pause(seconds=seconds):
                         time.sleep(seconds)
                     case Turn() | Quiet():
@@ -60,30 +59,36 @@ def drive(talk: Talk[T], durable: Durable, port: Port) -> T:
         return result
 
 
-def _perform(call: Call, port: Port) -> Any:
-    """Call the function, in a transaction with its record if that is asked for."""
+def _perform(call: Call, port: Port, decided: threading.Lock) -> Any:
+    """Call the function, in a transaction with its record if that is asked for.
+
+    Whoever takes `decided` first, the commit or the time limit, is right; it is never given back.
+    """
     if call.commit is None:
         return call.function(*call.args, **call.kwargs)
     with port.transaction() as (connection, keep):
         scope.set(Scope(call.idempotency_key, connection))
-        value = call.function(*call.args, **call.kwargs)
-        stored = keep(call.commit(value))
+        write = call.commit(call.function(*call.args, **call.kwargs))
+        if not decided.acquire(blocking=False):
+            raise _Refused
+        stored = keep(write)
         if stored is None:
             raise _Refused
         return stored
 
 
 class _Refused(Exception):
-    """The token is stale: what the step wrote is rolled back."""
+    """What the step wrote is rolled back: its token is stale, or it took too long."""
 
 
-def _limited(call: Call, run: Callable[[], Any]) -> Any:
+def _limited(call: Call, port: Port) -> Any:
     """Call in a context of its own; with a time limit, in a thread of its own."""
+    decided = threading.Lock()
 
     def scoped() -> Any:
         scope.set(Scope(call.idempotency_key))
         try:
-            value = run()
+            value = _perform(call, port, decided)
             return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
         except _Refused:
             return None
@@ -101,9 +106,11 @@ def _limited(call: Call, run: Callable[[], Any]) -> Any:
     errand = Errand(lambda: context.run(scoped), deliver)
     threading.Thread(target=errand.perform, name="duly-step", daemon=True).start()
     if not ended.wait(call.timeout):
-        errand.interrupt()
-        ended.wait(REACTION)
-        raise _too_long(call.timeout)
+        if decided.acquire(blocking=False):
+            errand.interrupt()
+            ended.wait(REACTION)
+            raise _too_long(call.timeout)
+        ended.wait()
     if outcome[1] is not None:
         raise outcome[1]
     return outcome[0]
@@ -196,8 +203,15 @@ class AsyncDriver:
             raise _too_long(call.timeout) from None
 
     async def _in_thread(self, call: Call) -> Any:
+        decided = threading.Lock()
+        thread = asyncio.ensure_future(asyncio.to_thread(_perform, call, self._port, decided))
         try:
-            value = await asyncio.to_thread(_perform, call, self._port)
+            try:
+                value = await asyncio.shield(thread)
+            except asyncio.CancelledError:
+                if decided.acquire(blocking=False):
+                    raise
+                value = await thread
         except _Refused:
             return None
         return await value if inspect.isawaitable(value) else value

@@ -20,9 +20,10 @@ import msgspec
 
 from duly.control import Cancel, Retry, Snooze, TimeLimitExceeded
 from duly.errors import (
+    DulyError,
+    InvalidPayload,
     JobCancelled,
     JobFailed,
-    PayloadTooLarge,
     StepChanged,
     StepFailed,
     StepRefused,
@@ -34,6 +35,7 @@ from duly.model.step import EventWait, Recorded, Step, StepKind, StepState, Step
 from duly.policy.retry import RetryPolicy
 from duly.policy.states import FINAL
 from duly.policy.stepping import GIVEN, StepBook, fingerprint, step_name
+from duly.registry import strict_json
 from duly.registry.arguments import ResultCodec
 from duly.runtime.failure import failure_of
 from duly.runtime.step_port import Load, LookAt, Record, Request, TakeEvent
@@ -56,6 +58,11 @@ class Suspended(BaseException):
 
 class StepTimeLimit(TimeLimitExceeded):
     """A step ran for longer than its own time limit."""
+
+
+class Unstorable(Exception):
+    """What a step's function returned cannot be recorded. Another try would have its effect again
+    and end the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +144,7 @@ class Durable:
         mark = fingerprint(args, kwargs)
         key, step = yield from self._reach(name, StepKind.CALL, mark, options.key)
         if step is not None and step.state is StepState.DONE:
-            return codec.decode(step.result or "null")
+            return _remembered(codec, step)
         if step is not None and step.state is StepState.FAILED and self._holds(step):
             raise StepFailed(name, step.error_type or "", step.error_message or "")
         tries = step.tries if step is not None and step.state is StepState.RETRYING else 0
@@ -146,9 +153,11 @@ class Durable:
         blank = self._step(name, key, StepKind.CALL, mark)
 
         def done(value: Any, tries: int) -> StepWrite:
-            data = codec.encode(value)
-            if len(data) > self._limit:
-                raise PayloadTooLarge(f"the result of step {name!r}", len(data), self._limit)
+            try:
+                data = codec.encode(value)
+                strict_json.check_size(data, f"the result of step {name!r}", self._limit)
+            except DulyError as error:
+                raise Unstorable from error
             return self._write(blank, StepState.DONE, tries=tries, result=data.decode())
 
         def commit_of(tries: int) -> Callable[[Any], StepWrite] | None:
@@ -167,9 +176,11 @@ class Durable:
             except Exception as error:
                 if isinstance(error, TimeLimitExceeded) and not isinstance(error, StepTimeLimit):
                     raise
-                yield from self._failed(name, blank, error, options, tries)
-            else:
-                return codec.decode(stored.result or "null")
+                known = yield from self._failed(name, blank, error, options, tries)
+                if known is None:
+                    continue
+                stored = known
+            return codec.decode(stored.result or "null")
 
     def _kept(
         self,
@@ -190,15 +201,19 @@ class Durable:
 
     def _failed(
         self, name: str, blank: Step, error: Exception, options: StepOptions, tries: int
-    ) -> Talk[None]:
-        """Return when the step is to be tried again; raise when not, or not now."""
-        failure = failure_of(error)
+    ) -> Talk[Step | None]:
+        """Return when the step is to be tried again; raise when not, or not now.
+
+        Where the answer to a commit was lost, the step may be recorded as done: it is returned.
+        """
+        failure = failure_of(error.__cause__ or error if isinstance(error, Unstorable) else error)
         told: dict[str, Any] = {
             "tries": tries,
             "error_type": failure.type,
             "error_message": failure.message,
         }
-        if tries <= options.retries and not options.policy.gives_up_on(error):
+        retries = 0 if isinstance(error, Unstorable) else options.retries
+        if tries <= retries and not options.policy.gives_up_on(error):
             delay = options.policy.delay_after(tries, _chance)
             logger.warning(
                 "step %s failed, try %d of %d: %s: %s",
@@ -211,10 +226,14 @@ class Durable:
             write = self._write(blank, StepState.RETRYING, delay=delay, **told)
             if delay > SHORT_PAUSE:
                 yield from self._suspend(Wait(write=write))
-            yield from self._record(write)
+            stored = yield from self._record(write)
+            if stored.state is StepState.DONE:
+                return stored
             yield Pause(delay.total_seconds())
-            return
-        yield from self._record(self._write(blank, StepState.FAILED, **told))
+            return None
+        stored = yield from self._record(self._write(blank, StepState.FAILED, **told))
+        if stored.state is StepState.DONE:
+            return stored
         raise StepFailed(name, failure.type, failure.message) from error
 
     def sleep(self, delay: timedelta | None, until: datetime | None, key: str | None) -> Talk[None]:
@@ -224,6 +243,14 @@ class Durable:
         if step is not None and self._passed(step.until):
             return
         if step is None:
+            yield Turn()
+            if self._book.sleeps_for_ever():
+                raise StepChanged(
+                    "sleep",
+                    "the job has slept here twice, each time until another moment, and would sleep "
+                    "for ever. Where the moment is computed, take ctx.now() and ctx.random(), "
+                    "which are recorded, or give the sleep a key=",
+                )
             blank = self._step("sleep", key, StepKind.SLEEP, mark)
             step = msgspec.structs.replace(blank, state=StepState.WAITING, until=until)
             write = StepWrite(token=self.job.token, step=step, delay=delay)
@@ -442,7 +469,28 @@ def _raise_for_child(step: Step) -> NoReturn:
     raise JobFailed(child, "a job that this one started", step.error_type, step.error_message, None)
 
 
-@lru_cache(maxsize=1024)
+def _remembered(codec: ResultCodec, step: Step) -> Any:
+    """What is recorded, in the type that the function declares now."""
+    try:
+        return codec.decode(step.result or "null")
+    except InvalidPayload as error:
+        raise StepChanged(
+            step.name,
+            f"what is recorded of it cannot be what its function returns now: {error}. Let it "
+            "return what it did before, or give the new one another name",
+        ) from error
+
+
 def _codec(function: Callable[..., Any], name: str) -> ResultCodec:
+    try:
+        return _kept_codec(function, name)
+    except TypeError:  # it cannot be hashed
+        return _new_codec(function, name)
+
+
+def _new_codec(function: Callable[..., Any], name: str) -> ResultCodec:
     definition = getattr(function, "definition", None)
     return ResultCodec(function if definition is None else definition.function, f"step {name}")
+
+
+_kept_codec = lru_cache(maxsize=1024)(_new_codec)

@@ -397,9 +397,11 @@ class Worker:
         self._executor.launch(slot)
 
     async def _is_worn_out(self, slot: Slot) -> bool:
-        attempts = await self._store.arun(self._store.attempts(slot.job.id))
-        isolated = not self._executor.needs_solitude(slot.job, slot.definition)
-        return is_worn_out(slot.job, attempts, isolated)
+        store, job = self._store, slot.job
+        attempts = await store.arun(store.attempts(job.id))
+        steps = (await store.arun(store.steps(job.id))).steps if job.stepped else []
+        isolated = not self._executor.needs_solitude(job, slot.definition)
+        return is_worn_out(job, attempts, steps, isolated)
 
     def _finish(self, slot: Slot, verdict: Verdict | None) -> None:
         """The job's code has ended, or is given up on."""
