@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.errors import KeyConflict
-from duly.model.attempt import Attempt, Failure
+from duly.model.attempt import Attempt, Failure, Outcome
 from duly.model.event import EventRecord
 from duly.model.flow import (
     Edge,
@@ -33,6 +33,13 @@ from duly.store.operation import Wake
 ERROR_COLUMNS = ("error_type", "error_message", "error_traceback", "error_fingerprint")
 JOB_COLUMNS = (*JobRecord.__struct_fields__[:-1], *ERROR_COLUMNS)
 ATTEMPT_COLUMNS = (*Attempt.__struct_fields__[:-1], *ERROR_COLUMNS)
+ATTEMPT_OF_ARCHIVED = {
+    "job_id": "id",
+    "number": "attempt",
+    "ended_at": "finished_at",
+    "outcome": f"'{Outcome.SUCCEEDED}'",
+} | dict.fromkeys(ERROR_COLUMNS, "NULL")
+"""The attempt that succeeded, in terms of its archived job, where the names are not the same."""
 SCHEDULE_COLUMNS = (*ScheduleRecord.__struct_fields__, "pause_after_failures")
 TICK_COLUMNS = Tick.__struct_fields__
 FLOW_COLUMNS = FlowRecord.__struct_fields__

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from duly.model.job import State
 from duly.store.postgres.rows import CLOCK, COLUMNS, NOW, attempt_columns, columns
 from duly.store.postgres.schedule_ends import tell_schedules
-from duly.store.records import ATTEMPT_COLUMNS
+from duly.store.records import ATTEMPT_COLUMNS, ATTEMPT_OF_ARCHIVED
 
 ATTEMPT_LIST = ", ".join(ATTEMPT_COLUMNS)
+
+
+def past_attempts(job: str) -> str:
+    """The finished attempts of a job. The one that succeeded has no row of its own: the archived
+    job has all that there is to tell."""
+    rows = [
+        f"SELECT {ATTEMPT_LIST} FROM {{schema}}.{table} WHERE job_id = {job}"
+        for table in ("attempts", "archived_attempts")
+    ]
+    rows.append(
+        f"SELECT {attempt_columns(**ATTEMPT_OF_ARCHIVED)} FROM {{schema}}.archive"
+        f" WHERE id = {job} AND state = '{State.SUCCEEDED}' AND started_at IS NOT NULL"
+    )
+    return " UNION ALL ".join(rows)
 
 
 def leaving(source: str, state: str, first_token: int = 2) -> str:

@@ -12,12 +12,12 @@ from duly.model.job import JobRecord, State
 from duly.model.query import Count, JobFilter, Waiting
 from duly.policy.states import LIVE
 from duly.store.operation import Operation, Statement, Steps
+from duly.store.postgres.finishing import past_attempts
 from duly.store.postgres.rows import (
     CLOCK,
     COLUMNS,
     NOW,
     InSchema,
-    attempt_columns,
     attempt_record,
     job_record,
     texts,
@@ -31,10 +31,7 @@ TABLES = {
 GET = " UNION ALL ".join(
     f"SELECT {COLUMNS} FROM {{schema}}.{table} WHERE id = ANY(%(ids)s::uuid[])" for table in TABLES
 )
-ATTEMPTS = " UNION ALL ".join(
-    f"SELECT {attempt_columns()} FROM {{schema}}.{table} WHERE job_id = %(job)s"
-    for table in ("attempts", "archived_attempts")
-)
+ATTEMPTS = past_attempts("%(job)s::uuid")
 COUNTS = " UNION ALL ".join(
     f"SELECT queue, state, count(*) FROM {{schema}}.{table} GROUP BY queue, state"
     for table in TABLES

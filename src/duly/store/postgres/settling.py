@@ -17,7 +17,7 @@ from duly.policy.reaping import after_crash
 from duly.policy.states import CHARGED, FINAL, LIVE
 from duly.store.advancing import advance
 from duly.store.operation import Operation, Row, Statement, Steps, Wake
-from duly.store.postgres.finishing import ATTEMPT_LIST, FINISH, leaving
+from duly.store.postgres.finishing import ATTEMPT_LIST, FINISH, leaving, past_attempts
 from duly.store.postgres.flow_tables import PostgresFlowTables
 from duly.store.postgres.rows import (
     CLOCK,
@@ -46,8 +46,8 @@ MINE = (
     f" AND jobs.token = input.token AND {HELD}"
 )
 
-# The fast path: what nearly every settlement is. A job of a flow is left alone by it: its end moves
-# the flow on, which takes a transaction and a lock on the flow.
+# The fast path: what nearly every settlement is. The archived job tells of the attempt. A job of a
+# flow is left alone: its end moves the flow on, which takes a transaction and a lock on the flow.
 SUCCEED = f"""
 WITH {CLOCK},
 input AS MATERIALIZED (
@@ -73,12 +73,6 @@ archived AS (
         error_fingerprint="NULL",
     )
 } FROM gone
-),
-attempt AS (
-    INSERT INTO {{schema}}.archived_attempts ({ATTEMPT_LIST})
-    SELECT id, token, attempt, generation, worker, started_at, {NOW}, 'succeeded',
-        NULL, NULL, NULL, NULL
-    FROM gone WHERE started_at IS NOT NULL
 ),
 {leaving("gone", "'succeeded'")}
 SELECT id, token FROM gone
@@ -195,10 +189,10 @@ SELECT id, token, next, flow_id, why FROM decided
         " WHEN new_type IS NULL THEN error_fingerprint ELSE new_fingerprint END",
     ),
 )
-LANDED = """
+LANDED = f"""
 SELECT job_id, past.token, past.outcome
 FROM unnest(%(jobs)s::uuid[], %(tokens)s::integer[]) AS settlement (job, number)
-JOIN {schema}.{table} AS past ON past.job_id = settlement.job AND past.token = settlement.number
+CROSS JOIN LATERAL ({past_attempts("settlement.job")}) past WHERE past.token = settlement.number
 """
 
 
@@ -369,15 +363,13 @@ class Settling(Submission, Suspension):
         One with another outcome is the reaper's.
         """
         landed = yield from self._settle(settlements, now)
-        rows: list[Row] = []
-        for table in ("attempts", "archived_attempts"):
-            rows += yield Statement(
-                self.text(LANDED.replace("{table}", table)),
-                {
-                    "jobs": [each.job_id for each in settlements],
-                    "tokens": [each.token for each in settlements],
-                },
-            )
+        rows = yield Statement(
+            self.text(LANDED),
+            {
+                "jobs": [each.job_id for each in settlements],
+                "tokens": [each.token for each in settlements],
+            },
+        )
         earlier = set(rows)
         return [
             now_landed or (each.job_id, each.token, each.outcome.value) in earlier

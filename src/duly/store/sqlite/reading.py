@@ -12,7 +12,7 @@ from duly.model.job import JobRecord, State
 from duly.model.query import Count, JobFilter, Waiting
 from duly.policy.states import LIVE
 from duly.store.operation import Operation, Statement, Steps
-from duly.store.records import ATTEMPT_COLUMNS, JOB_COLUMNS
+from duly.store.records import ATTEMPT_COLUMNS, ATTEMPT_OF_ARCHIVED, JOB_COLUMNS
 from duly.store.sqlite.rows import (
     array,
     attempt_record,
@@ -25,7 +25,13 @@ from duly.store.sqlite.rows import (
 SELECT = f"SELECT {', '.join(JOB_COLUMNS)} FROM"
 LIVE_JOB = f"{SELECT} jobs WHERE id = ?"
 GET = " UNION ALL ".join(f"{SELECT} {table} WHERE id = ?1" for table in ("jobs", "archive", "dead"))
-ATTEMPTS = f"SELECT {', '.join(ATTEMPT_COLUMNS)} FROM attempts WHERE job_id = ? ORDER BY token"
+# The attempt that succeeded has no row of its own: the archived job has all that there is to tell.
+ATTEMPTS = (
+    f"SELECT {', '.join(ATTEMPT_COLUMNS)} FROM attempts WHERE job_id = ?1 UNION ALL"
+    f" SELECT {', '.join(ATTEMPT_OF_ARCHIVED.get(name, name) for name in ATTEMPT_COLUMNS)}"
+    f" FROM archive WHERE id = ?1 AND state = '{State.SUCCEEDED}' AND started_at IS NOT NULL"
+    " ORDER BY token"
+)
 COUNTS = " UNION ALL ".join(
     f"SELECT queue, state, count(*) FROM {table} GROUP BY queue, state"
     for table in ("jobs", "archive", "dead")

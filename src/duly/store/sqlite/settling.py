@@ -46,6 +46,8 @@ ATTEMPT = (
     f"INSERT INTO attempts ({', '.join(ATTEMPT_COLUMNS)})"
     f" VALUES ({', '.join('?' * len(ATTEMPT_COLUMNS))})"
 )
+UNWRITTEN = frozenset({Outcome.SUSPENDED, Outcome.SUCCEEDED})
+"""One goes on later; of the other the archived job tells."""
 EXPIRED_WORKER = "SELECT id FROM workers WHERE id = ? AND lease_until <= ?"
 ANY_WORKER = "SELECT id FROM workers WHERE id = ?"
 FORGET_WORKER = "DELETE FROM workers WHERE id = ?"
@@ -81,7 +83,7 @@ def _settle_rest(settlements: Sequence[Settlement], now: datetime | None) -> Ste
             continue
         del held[row[0]]
         landed.append(True)
-        if row[COLUMN["started_at"]] is not None and each.outcome is not Outcome.SUSPENDED:
+        if row[COLUMN["started_at"]] is not None and each.outcome not in UNWRITTEN:
             attempts.append(_attempt(row, each, instant))
         state = _wanted(row, each)
         if undoes_first(state, row[COLUMN["undos"]], row[COLUMN["undoing"]]):

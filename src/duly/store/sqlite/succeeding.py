@@ -1,7 +1,7 @@
 """The common end of an attempt on SQLite: the job succeeded, and nothing waits for that.
 
 One statement a table for a whole batch: rows do not pass through Python on their way to the
-archive.
+archive. The archived job tells of the attempt: it gets no row of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from duly.model.attempt import Outcome
 from duly.model.settlement import Settlement
 from duly.store.operation import Statement, Steps
-from duly.store.records import ATTEMPT_COLUMNS, ERROR_COLUMNS, JOB_COLUMNS
+from duly.store.records import ERROR_COLUMNS, JOB_COLUMNS
 from duly.store.sqlite.rows import array
 
 _ENDED = {
@@ -28,16 +28,6 @@ ARCHIVE = (
     " ON jobs.id = unhex(input.value ->> 0) AND jobs.token = input.value ->> 1"
     " WHERE jobs.state = 'running' AND jobs.key IS NULL AND jobs.schedule_id IS NULL"
     " AND jobs.flow_id IS NULL AND jobs.parent_id IS NULL RETURNING id, token"
-)
-_ATTEMPT = {"job_id": "jobs.id", "number": "jobs.attempt", "ended_at": "?2"} | {
-    "outcome": "'succeeded'",
-    **dict.fromkeys(ERROR_COLUMNS, "NULL"),
-}
-ATTEMPTS = (
-    f"INSERT INTO attempts ({', '.join(ATTEMPT_COLUMNS)})"
-    f" SELECT {', '.join(_ATTEMPT.get(name, f'jobs.{name}') for name in ATTEMPT_COLUMNS)}"
-    " FROM json_each(?1) AS ended CROSS JOIN jobs ON jobs.id = unhex(ended.value)"
-    " WHERE jobs.started_at IS NOT NULL"
 )
 DELETE = "DELETE FROM jobs WHERE id IN (SELECT unhex(value) FROM json_each(?1))"
 
@@ -61,7 +51,6 @@ def settle_plain(settlements: Sequence[Settlement], instant: int) -> Steps[set[i
     rows = yield Statement(ARCHIVE, (array(succeeded), instant))
     if rows:
         ended = array([job_id.hex() for job_id, _ in rows])
-        yield Statement(ATTEMPTS, (ended, instant))
         yield Statement(DELETE, (ended,))
     return {first[job_id, token] for job_id, token in rows}
 
