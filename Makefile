@@ -9,6 +9,7 @@ ARGS ?=
 SIZE ?= normal
 ONLY ?=
 JSON ?=
+SVG ?=
 
 VENV := .venv
 LOCK_VENV := .venv-lock
@@ -43,7 +44,7 @@ test: setup ## Run the tests; ARGS="tests/unit -k name" selects, WORKERS=4 sets 
 	$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
 bench: setup ## Measure beside the bare engine; ONLY=drain,latency SIZE=small JSON=bench/results/NAME.json
-	$(BIN)/python -m bench --size $(SIZE) --only '$(ONLY)' $(if $(JSON),--json $(JSON)) $(ARGS)
+	$(BIN)/python -m bench --size $(SIZE) --only '$(ONLY)' $(if $(JSON),--json $(JSON)) $(if $(SVG),--svg $(SVG)) $(ARGS)
 
 chaos: setup ## Kill, stop and cut for minutes; DULY_CHAOS_SECONDS, _JOBS and _SEED set the storm
 	DULY_CHAOS=1 $(BIN)/pytest -n $(WORKERS) -rP --timeout 900 $(if $(ARGS),$(ARGS),tests/chaos tests/runtime)

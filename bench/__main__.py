@@ -37,7 +37,13 @@ def _names(known: tuple[str, ...], text: str, what: str) -> list[str]:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the figures to this file, and plots beside it.",
 )
-def main(only: str, engines: str, size: str, target: Path | None) -> None:
+@click.option(
+    "--svg",
+    "drawing",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the plots here: NAME-batch.svg and NAME-backlog.svg for NAME.svg.",
+)
+def main(only: str, engines: str, size: str, target: Path | None, drawing: Path | None) -> None:
     """Measure Duly beside the bare engine."""
     # Ended by a signal, what was started is ended too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -53,10 +59,15 @@ def main(only: str, engines: str, size: str, target: Path | None) -> None:
     except (NoDisk, PostgresUnavailable) as problem:
         raise click.ClickException(str(problem)) from problem
     show(result)
+    written: list[Path] = []
     if target is not None:
         write(result, target)
-        for path in (target, *write_plots(result.figures, target)):
-            click.echo(f"written: {path}", err=True)
+        written.append(target)
+    beside = drawing or target
+    if beside is not None:
+        written += write_plots(result.figures, beside)
+    for path in written:
+        click.echo(f"written: {path}", err=True)
     sys.exit(1 if result.failures else 0)
 
 

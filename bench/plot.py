@@ -43,6 +43,7 @@ def write_plots(figures: Sequence[Figure], beside: Path) -> list[Path]:
         chosen = [each for each in figures if each.point is not None and each.point.plot == plot]
         if chosen:
             path = beside.with_name(f"{beside.stem}-{plot}.svg")
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(draw(plot, chosen), encoding="utf-8")
             written.append(path)
     return written

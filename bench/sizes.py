@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """The numbers of one run. All are jobs unless their name says otherwise."""
+    """The numbers of one run: jobs, unless the name says otherwise; `crowd` is processes."""
 
     name: str
     submitted_by_one: int
@@ -16,6 +16,8 @@ class Size:
     drained: int
     batches: tuple[int, ...]
     drained_per_batch: int
+    crowd: int
+    drained_by_crowd: int
     steady: int
     on_idle_system: int
     seconds_at_rate: float
@@ -25,6 +27,7 @@ class Size:
     backlogs: tuple[int, ...]
     claims: int
     drained_per_backlog: int
+    behind_horizon: int
     recoveries: int
     run_by_one_child: int
     on_disk: int
@@ -40,6 +43,8 @@ TINY = Size(
     drained=300,
     batches=(20,),
     drained_per_batch=100,
+    crowd=2,
+    drained_by_crowd=100,
     steady=300,
     on_idle_system=5,
     seconds_at_rate=0.3,
@@ -49,6 +54,7 @@ TINY = Size(
     backlogs=(0, 300),
     claims=3,
     drained_per_backlog=100,
+    behind_horizon=400,
     recoveries=1,
     run_by_one_child=200,
     on_disk=300,
@@ -63,6 +69,8 @@ SMALL = Size(
     drained=5_000,
     batches=(10, 200),
     drained_per_batch=2_000,
+    crowd=8,
+    drained_by_crowd=4_000,
     steady=5_000,
     on_idle_system=40,
     seconds_at_rate=1.0,
@@ -72,6 +80,7 @@ SMALL = Size(
     backlogs=(0, 20_000),
     claims=20,
     drained_per_backlog=1_000,
+    behind_horizon=8_000,
     recoveries=1,
     run_by_one_child=2_000,
     on_disk=5_000,
@@ -86,6 +95,8 @@ NORMAL = Size(
     drained=50_000,
     batches=(1, 10, 50, 200, 500),
     drained_per_batch=10_000,
+    crowd=32,
+    drained_by_crowd=20_000,
     steady=50_000,
     on_idle_system=400,
     seconds_at_rate=10.0,
@@ -95,6 +106,7 @@ NORMAL = Size(
     backlogs=(0, 100_000, 1_000_000),
     claims=100,
     drained_per_backlog=10_000,
+    behind_horizon=200_000,
     recoveries=3,
     run_by_one_child=20_000,
     on_disk=50_000,
@@ -109,6 +121,8 @@ LARGE = Size(
     drained=200_000,
     batches=(1, 10, 50, 100, 200, 500, 1_000),
     drained_per_batch=50_000,
+    crowd=32,
+    drained_by_crowd=100_000,
     steady=200_000,
     on_idle_system=2_000,
     seconds_at_rate=60.0,
@@ -118,6 +132,7 @@ LARGE = Size(
     backlogs=(0, 100_000, 1_000_000, 5_000_000),
     claims=300,
     drained_per_backlog=20_000,
+    behind_horizon=600_000,
     recoveries=5,
     run_by_one_child=200_000,
     on_disk=200_000,

@@ -22,7 +22,7 @@ SETTINGS: Mapping[str, str] = {
     "full_page_writes": "on",
     "shared_buffers": "512MB",
     "max_wal_size": "4GB",
-    "max_connections": "200",
+    "max_connections": "400",
 }
 """Fully durable; the log is large enough that checkpoints are made by time alone."""
 
@@ -81,6 +81,14 @@ class PostgresDatabase:
             connection.execute(_LANES, {"task": task})
             connection.execute(_LOAD, {"count": count, "task": task})
             connection.execute("VACUUM ANALYZE duly.jobs")
+
+    @contextmanager
+    def horizon_held(self) -> Iterator[None]:
+        """A transaction with a snapshot stays open."""
+        with psycopg.connect(self.url) as connection:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            connection.execute("SELECT count(*) FROM pg_class")
+            yield
 
     def finished(self) -> int:
         """How many jobs are in the archive."""

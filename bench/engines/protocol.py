@@ -90,6 +90,10 @@ class Database(Protocol):
         """
         ...
 
+    def horizon_held(self) -> AbstractContextManager[None]:
+        """While it lasts, a transaction that sees the database as it is now stays open."""
+        ...
+
     def finished(self) -> int:
         """How many jobs are in the archive; those that only warmed workers up are left out."""
         ...

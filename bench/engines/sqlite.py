@@ -75,6 +75,14 @@ class SqliteDatabase:
         # The log goes to the file now, not within what is measured.
         self._ask("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    @contextmanager
+    def horizon_held(self) -> Iterator[None]:
+        """A reader stays where it is."""
+        with closing(self._connect()) as connection:
+            connection.execute("BEGIN")
+            list(connection.execute("SELECT count(*) FROM sqlite_schema"))
+            yield
+
     def finished(self) -> int:
         """How many jobs are in the archive."""
         ((count,),) = self._ask(f"SELECT count(*) FROM archive WHERE {_MEASURED}")

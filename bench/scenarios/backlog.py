@@ -5,35 +5,25 @@ The limits are those of a bare engine without a backlog.
 
 from __future__ import annotations
 
-import os
-import time
-from datetime import timedelta
-
 from bench.application import Application
-from bench.draining import bare_client, bare_rate, drain, fill, ready_to_drain, texts
+from bench.claiming import CLAIMED, bare_claims, duly_claims
+from bench.draining import bare_client, bare_rate, drain, ready_to_drain
 from bench.engines.protocol import Database, Engine
 from bench.figures import Better, Figure, Point, Target, percentile
 from bench.processes import application
 from bench.sizes import Size
-from duly.model.identifiers import new_id
-from duly.model.query import Demand
-from duly.model.settlement import succeed
-from duly.model.worker import Worker
 
 NAME = "backlog"
-CLAIMED = 100
-"""Jobs a claim."""
-
-WARMING = 10
-"""Claims before those that count: connections open, statements get prepared and planned."""
 
 
 def measure(engine: Engine, size: Size) -> list[Figure]:
     """Milliseconds a claim, jobs a second in submissions and drains, for each backlog."""
-    bare_claims, bare_submission = _bare_claims(engine, size.claims)
+    with engine.fresh() as database, bare_client(database) as bare:
+        bare_trips, bare_submission = bare_claims(bare, size.claims)
     bare_drain = bare_rate(engine, size.drained_per_backlog)
     figures: list[Figure] = []
     medians: list[float] = []
+    memory: list[float] = []
     submissions: list[float] = []
     with engine.fresh() as database, application(database) as app:
         loaded = 0
@@ -41,7 +31,7 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
             if backlog > loaded:
                 database.load_pending(backlog - loaded, app.noop.name)
                 loaded = backlog
-            claims, submission = _duly_claims(app, size.claims)
+            claims, submission = duly_claims(app, size.claims)
             medians.append(percentile(claims, 50))
             submissions.append(submission)
             figures += [
@@ -52,7 +42,7 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
                     "ms",
                     Better.LOWER,
                     percentile(claims, percent),
-                    percentile(bare_claims, percent),
+                    percentile(bare_trips, percent),
                 )
                 for percent in (50, 99)
             ]
@@ -66,12 +56,15 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
                     submission,
                     bare_submission,
                 ),
-                _drain(engine, database, app, size, backlog, bare_drain),
             ]
+            drained, megabytes = _drain(engine, database, app, size, backlog, bare_drain)
+            figures.append(drained)
+            memory.append(megabytes)
     most = size.backlogs[-1]
     growths = [
         (f"time of a claim, {most:,} by 0 pending", medians[-1] / medians[0], 1.3),
         (f"time of submission, {most:,} by 0 pending", submissions[0] / submissions[-1], 1.5),
+        (f"memory of a child, {most:,} by 0 pending", memory[-1] / memory[0], 1.1),
     ]
     return figures + [
         Figure(
@@ -94,11 +87,13 @@ def _drain(
     size: Size,
     backlog: int,
     limit: float,
-) -> Figure:
+) -> tuple[Figure, float]:
+    """The rate of a drain, and the resident megabytes of the largest worker process after it."""
     jobs = size.drained_per_backlog
-    with ready_to_drain(database, app, app.noop, jobs):
+    with ready_to_drain(database, app, app.noop, jobs) as worker:
         rate = drain(database, app, jobs)
-    return Figure(
+        memory = max(child.memory_info().rss for child in worker.children()) / 1e6
+    figure = Figure(
         NAME,
         f"drain, {backlog:,} pending",
         engine.name,
@@ -108,44 +103,4 @@ def _drain(
         limit,
         point=Point("backlog", backlog),
     )
-
-
-def _duly_claims(app: Application, claims: int) -> tuple[list[float], float]:
-    """Submit, claim by the store's own verb, as a worker does, and settle what was claimed;
-    answers the milliseconds of each claim, and jobs a second of the submission."""
-    store = app.app.store
-    worker = Worker(
-        id=new_id(),
-        name="bench",
-        machine="bench",
-        pid=os.getpid(),
-        process_started=0,
-        queues=(),
-        tasks=(app.noop.name,),
-        version="0",
-    )
-    store.run(store.register_worker(worker, timedelta(hours=1)))
-    demand = Demand(worker=worker.id, queues=(), tasks=worker.tasks, limit=CLAIMED)
-    submission = fill(app, app.noop, (WARMING + claims) * CLAIMED)
-    trips = []
-    for _ in range(WARMING + claims):
-        begun = time.perf_counter()
-        jobs = store.run(store.claim(demand))
-        trips.append((time.perf_counter() - begun) * 1000)
-        store.run(store.settle([succeed(job.id, job.token, None) for job in jobs]))
-    store.run(store.reap([worker.id], "the benchmark has ended", expired_only=False))
-    return trips[WARMING:], submission
-
-
-def _bare_claims(engine: Engine, claims: int) -> tuple[list[float], float]:
-    trips = []
-    with engine.fresh() as database, bare_client(database) as bare:
-        begun = time.perf_counter()
-        bare.insert(texts((WARMING + claims) * CLAIMED))
-        submission = (WARMING + claims) * CLAIMED / (time.perf_counter() - begun)
-        for _ in range(WARMING + claims):
-            begun = time.perf_counter()
-            jobs = bare.claim(CLAIMED)
-            trips.append((time.perf_counter() - begun) * 1000)
-            bare.finish(jobs, "null")
-    return trips[WARMING:], submission
+    return figure, memory

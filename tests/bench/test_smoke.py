@@ -6,8 +6,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
+from bench.draining import bare_client
 from bench.engines.postgres import PostgresEngine
 from bench.engines.protocol import Engine
 from bench.engines.sqlite import SqliteEngine
@@ -16,7 +18,18 @@ from bench.sizes import TINY
 
 # Scenarios do not know their engine: each runs on one here, all that engines offer on both.
 ON_SQLITE = ["submit", "drain", "steady", "latency", "backlog", "disk", "writes"]
-ON_POSTGRESQL = ["bulk", "batch", "rate", "lateness", "recovery", "memory", "disk", "writes"]
+ON_POSTGRESQL = [
+    "bulk",
+    "batch",
+    "crowd",
+    "horizon",
+    "rate",
+    "lateness",
+    "recovery",
+    "memory",
+    "disk",
+    "writes",
+]
 
 
 @pytest.fixture
@@ -51,6 +64,17 @@ def test_idle_workers_are_counted_on_postgresql_only(directory: Path, postgres_s
     assert measure(SqliteEngine(directory), TINY) == []
     counted = measure(PostgresEngine(postgres_server, directory), TINY)
     assert [figure.unit for figure in counted] == ["statements/s"] * 2
+
+
+def test_a_held_horizon_on_sqlite_keeps_the_log(directory: Path) -> None:
+    with SqliteEngine(directory).fresh() as database, bare_client(database) as bare:
+        bare.insert_one("{}")
+        with database.horizon_held():
+            bare.insert_one("{}")
+            observer = apsw.Connection(str(next(database.folder.glob("*.db"))))
+            _, in_log, in_file = next(observer.execute("PRAGMA wal_checkpoint(PASSIVE)"))
+            observer.close()
+    assert in_file < in_log
 
 
 def test_no_scenario_is_left_out() -> None:
