@@ -10,11 +10,13 @@ from datetime import datetime, timedelta
 from duly.policy.retention import RetentionPolicy, purges
 from duly.store.protocol import Store
 
-PERIOD = 30.0
+PERIOD = 60.0
+SOON = 1.0
 BATCH = 1_000
 FLOWS_AT_ONCE = 10
 MOST_BATCHES = 50
-TEND_EVERY = 60
+FORGET_EVERY = 5
+TEND_EVERY = 30
 TICKS_KEPT = timedelta(days=90)
 EVENTS_KEPT = timedelta(days=30)
 
@@ -31,33 +33,44 @@ class Janitor:
     def __init__(self, store: Store, retention: RetentionPolicy) -> None:
         self._store = store
         self._retention = retention
-        self._rounds = random.randrange(TEND_EVERY)
+        self._rounds = 0
+        self._tends_at = random.randrange(TEND_EVERY)
+        self._has_more = False
 
     async def tick(self) -> float:
         """One round; see Loop."""
         store = self._store
-        now = await store.arun(store.clock())
         await store.arun(store.expire(BATCH))
-        await store.arun(store.free_keys(BATCH))
-        await store.arun(store.purge_ticks(now - TICKS_KEPT, BATCH))
-        await store.arun(store.purge_events(now - EVENTS_KEPT, BATCH))
         await store.arun(store.start_queued_flows())
-        oldest = now - self._retention.longest_archived()
-        await store.arun(store.purge_flows(oldest, FLOWS_AT_ONCE))
-        await store.arun(store.purge_steps(oldest, BATCH))
-        await store.arun(store.purge_journal(oldest, BATCH))
-        await self._purge(now)
-        if self._rounds % TEND_EVERY == 0:
-            for name in await asyncio.to_thread(store.tend, oldest):
-                logger.info("partition %s", name)
+        if self._has_more or self._rounds % FORGET_EVERY == 0:
+            self._has_more = await self._forget()
+        if self._rounds % TEND_EVERY == self._tends_at:
+            await self._tend()
         self._rounds += 1
-        return PERIOD * random.uniform(0.8, 1.2)
+        return (SOON if self._has_more else PERIOD) * random.uniform(0.8, 1.2)
 
-    async def _purge(self, now: datetime) -> None:
+    async def _forget(self) -> bool:
+        """Take a bite of what is old; answers whether there may be more."""
+        store = self._store
+        now = await store.arun(store.clock())
+        oldest = now - self._retention.longest_archived()
+        chores = [
+            (store.free_keys(BATCH), BATCH),
+            (store.purge_ticks(now - TICKS_KEPT, BATCH), BATCH),
+            (store.purge_events(now - EVENTS_KEPT, BATCH), BATCH),
+            (store.purge_flows(oldest, FLOWS_AT_ONCE), FLOWS_AT_ONCE),
+            (store.purge_steps(oldest, BATCH), BATCH),
+            (store.purge_journal(oldest, BATCH), BATCH),
+        ]
+        more = [await store.arun(chore) >= most for chore, most in chores]
+        return await self._purge(now) or any(more)
+
+    async def _purge(self, now: datetime) -> bool:
         store = self._store
         queues = []
         if self._retention.queues:
             queues = [queue.name for queue in await store.arun(store.queues())]
+        more = False
         for purge in purges(self._retention, queues, now, store.drops_whole_days):
             for _ in range(MOST_BATCHES):
                 gone = await store.arun(store.purge(purge.state, purge.before, BATCH, purge.queue))
@@ -67,3 +80,11 @@ class Janitor:
                     )
                 if gone < BATCH:
                     break
+            else:
+                more = True
+        return more
+
+    async def _tend(self) -> None:
+        oldest = await self._store.arun(self._store.clock()) - self._retention.longest_archived()
+        for name in await asyncio.to_thread(self._store.tend, oldest):
+            logger.info("partition %s", name)

@@ -27,6 +27,8 @@ class Loop:
         self._woken = asyncio.Event()
         self._stopping = asyncio.Event()
         self._failures = 0
+        self.slept_through = False
+        """Whether nothing but the end of its pause brought about the current tick."""
 
     def wake(self) -> None:
         """Tick at once. Call it on the loop's own thread."""
@@ -41,6 +43,7 @@ class Loop:
         """Tick until stopped."""
         while not self._stopping.is_set():
             pause = await self._tick_once()
+            self.slept_through = False
             if self._stopping.is_set():
                 return
             if pause > 0 and not self._woken.is_set():
@@ -50,6 +53,7 @@ class Loop:
                     async with asyncio.timeout(pause):
                         await self._woken.wait()
                 except TimeoutError:
+                    self.slept_through = True
                     continue
             elif pause <= 0:
                 await asyncio.sleep(0)

@@ -46,6 +46,7 @@ class Scheduler:
         self._store = store
         self._now = now
         self._watching: Watching | None = None
+        self._nothing_near = False
         self._zones_read = clock.monotonic()
 
     async def run(self) -> None:
@@ -63,10 +64,13 @@ class Scheduler:
         """One round; see Loop."""
         self._refresh_zones()
         store, now = self._store, None if self._now is None else self._now()
+        if self._nothing_near:
+            due = await store.arun(store.next_schedule_due(now))
+            if due is None or due > 0:
+                return self._until(due)
         looks = await store.arun(store.due_schedules(BATCH, now))
         if not looks:
-            due = await store.arun(store.next_schedule_due(now))
-            return self._poll() if due is None else min(due, self._poll())
+            return self._until(await store.arun(store.next_schedule_due(now)))
         landed = 0
         steps: list[Step] = []
         for start in range(0, len(looks) + PORTION, PORTION):
@@ -92,9 +96,12 @@ class Scheduler:
             refresh_zones()
             self._zones_read = clock.monotonic()
 
-    def _poll(self) -> float:
+    def _until(self, due: float | None) -> float:
+        """How long to sleep when the next schedule is due in so many seconds."""
         hears = self._watching is not None and self._watching.hears
-        return (POLL if hears else POLL_UNHEARD) * random.uniform(0.8, 1.2)
+        poll = (POLL if hears else POLL_UNHEARD) * random.uniform(0.8, 1.2)
+        self._nothing_near = due is None or due > poll
+        return poll if due is None or due > poll else max(due, 0.0)
 
 
 def _decide_all(looks: Sequence[Look]) -> list[Step]:

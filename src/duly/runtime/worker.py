@@ -107,6 +107,7 @@ class Worker:
         self._draining = False
         self._solitary = False
         self._claims_unknown = False
+        self._nothing_near = False
         self._credit = 0.0
         self._looked_for_cancellations = 0.0
         self._watching: Watching | None = None
@@ -253,6 +254,11 @@ class Worker:
             self._slot_freed.clear()
             await self._slot_freed.wait()
             return 0.0
+        if self._nothing_near and self._claimer.slept_through:
+            # A look for safety's sake: whoever makes something due says so.
+            due = await self._next_due()
+            if due is None or due > 0:
+                return self._until(due)
         # Judged before the store is asked: what ends meanwhile may make something due.
         rested = not self._running and not self._settler.backlog and not self._errands
         self._no_claim.clear()
@@ -266,16 +272,23 @@ class Worker:
             self._idle.clear()
             if len(jobs) > free // 2:
                 return 0.0
-        due = await self._store.arun(self._store.next_due(self.settings.queues, self._tasks))
+        due = await self._next_due()
         if due is None or due > 0:
             if rested and not jobs:
                 self._idle.set()
         elif not jobs:
             # What has expired in a flow is due and yet is not claimed.
             await self._store.arun(self._store.expire(EXPIRED))
-        if due is None:
-            return self._poll()
-        return min(max(due, 0.0 if jobs else CONTENTION_PAUSE), self._poll())
+        return self._until(due) if jobs else max(CONTENTION_PAUSE, self._until(due))
+
+    async def _next_due(self) -> float | None:
+        return await self._store.arun(self._store.next_due(self.settings.queues, self._tasks))
+
+    def _until(self, due: float | None) -> float:
+        """How long to sleep when the next job is due in so many seconds."""
+        poll = self._poll()
+        self._nothing_near = due is None or due > poll
+        return poll if due is None or due > poll else max(due, 0.0)
 
     def _poll(self) -> float:
         hears = self._watching is not None and self._watching.hears

@@ -43,7 +43,7 @@ class Operation(Generic[Answer]):
     `atomic` operations need a transaction around their statements; others are one statement,
     or several that stand each on its own. `again` runs it once more when the connection broke
     and nobody knows whether the first run was committed; without it that is the caller's to
-    find out.
+    find out. After a `quiet` one nobody is woken if its answer is empty: nothing has changed.
     """
 
     start: Callable[[], Steps[Answer]]
@@ -51,6 +51,7 @@ class Operation(Generic[Answer]):
     writes: bool = True
     atomic: bool = True
     wakes: frozenset[Wake] = field(default_factory=frozenset)
+    quiet: bool = False
 
 
 def drive(steps: Steps[T], execute: Callable[[Statement], list[Row]]) -> T:

@@ -126,7 +126,9 @@ class Control(Claiming):
 
     def expire(self, limit: int, now: datetime | None = None) -> Operation[int]:
         return Operation(
-            lambda: self._expire(limit, now), wakes=frozenset({Wake.WAITERS, Wake.SCHEDULERS})
+            lambda: self._expire(limit, now),
+            wakes=frozenset({Wake.WAITERS, Wake.SCHEDULERS}),
+            quiet=True,
         )
 
     def _cancel(

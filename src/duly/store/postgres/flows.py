@@ -110,7 +110,9 @@ class Flows(Schedules):
         return Operation(lambda: self._flow_nodes(flow_id), writes=False, atomic=False)
 
     def start_queued_flows(self, now: datetime | None = None) -> Operation[int]:
-        return Operation(lambda: self._start_queued(now), wakes=frozenset({Wake.WORKERS}))
+        return Operation(
+            lambda: self._start_queued(now), wakes=frozenset({Wake.WORKERS}), quiet=True
+        )
 
     def purge_flows(self, finished_before: datetime, limit: int) -> Operation[int]:
         return Operation(lambda: self._purge_flows(finished_before, limit), atomic=False)

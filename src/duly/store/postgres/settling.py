@@ -254,6 +254,7 @@ class Settling(Submission, Suspension):
             lambda: self._reap(workers, cause, expired_only, now),
             again=lambda: self._reap(workers, cause, expired_only, now),
             wakes=frozenset({Wake.WAITERS, Wake.WORKERS, Wake.SCHEDULERS}),
+            quiet=True,
         )
 
     def reap_orphans(self, cause: str, now: datetime | None = None) -> Operation[list[Reaped]]:
@@ -261,6 +262,7 @@ class Settling(Submission, Suspension):
             lambda: self._reap_orphans(cause, now),
             again=lambda: self._reap_orphans(cause, now),
             wakes=frozenset({Wake.WAITERS, Wake.WORKERS, Wake.SCHEDULERS}),
+            quiet=True,
         )
 
     def _settle(self, settlements: Sequence[Settlement], now: datetime | None) -> Steps[list[bool]]:

@@ -162,7 +162,7 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
                 if last or not isinstance(error.__cause__, TRANSIENT):
                     raise
             else:
-                if operation.wakes:
+                if operation.wakes and (result or not operation.quiet):
                     engine.notifier.notify(operation.wakes)
                 return result
         raise AssertionError("the last try returns or raises")
