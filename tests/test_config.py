@@ -14,6 +14,7 @@ import pytest
 import duly
 from duly import App, ConfigurationError
 from duly.config import Config, load, names
+from duly.model.journal import Journal
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = ROOT / "docs"
@@ -97,6 +98,7 @@ def test_another_tools_tables_are_left_alone(directory: Path) -> None:
         ("lease", 20, 20.0),
         ("grace", 2.5, 2.5),
         ("fair_share", "0", 0.0),
+        ("journal", "full", Journal.FULL),
         ("fair_share", 1, 1.0),
         ("keep_dead", "30d", 30 * 86400.0),
         ("keep_most_dead", "1000", 1000),
@@ -142,6 +144,7 @@ def test_right_values(directory: Path, name: str, given: Any, value: Any) -> Non
         ("lease", 0, ["half a second"]),
         ("grace", -1, ["negative"]),
         ("fair_share", 1.5, ["0 to 1"]),
+        ("journal", "some", ["'off'", "'full'", "some"]),
         ("fair_share", "half", ["0.05"]),
         ("fair_share", float("nan"), ["0 to 1"]),
         ("keep_most_dead", "1MiB", ["whole number"]),

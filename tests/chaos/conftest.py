@@ -1,7 +1,8 @@
 """Faults in a loop. The short form runs with every test; `make chaos` asks for the long one.
 
 Settings: DULY_CHAOS=1 for the long form, DULY_CHAOS_SECONDS for the length of each storm,
-DULY_CHAOS_JOBS for its number of jobs, DULY_CHAOS_SEED for its chances.
+DULY_CHAOS_JOBS for its number of jobs, DULY_CHAOS_SEED for its chances, DULY_CHAOS_ARTEFACTS for
+the folder in which what is left of a failed storm is kept.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Storm:
 
     seconds: float
     jobs: int
+    seed: int
     chance: random.Random
 
 
@@ -37,6 +39,7 @@ def storm() -> Storm:
     return Storm(
         float(os.environ.get("DULY_CHAOS_SECONDS") or (45 if LONG else 6)),
         int(os.environ.get("DULY_CHAOS_JOBS") or (5000 if LONG else 800)),
+        seed,
         random.Random(seed),
     )
 

@@ -63,7 +63,12 @@ def _check(site: Fleet, jobs: list[Job[int]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "victims", ["children", pytest.param("supervisors", marks=long_only), "trees"]
+    "victims",
+    [
+        "children",
+        pytest.param("supervisors", marks=long_only),
+        pytest.param("trees", marks=long_only),
+    ],
 )
 def test_kill(fleet: MakeFleet, url: str, storm: Storm, victims: str) -> None:
     site = fleet(url, TASKS, lease=5.0)

@@ -1,0 +1,182 @@
+"""What is done to the fleet and to its database while it works; everything is counted."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import apsw
+import psutil
+import psycopg
+
+from duly import App
+from duly.testing import Loss
+from tests.support.cutting_proxy import CuttingProxy
+from tests.support.fleet import Fleet, WorkerProcess, send
+from tests.support.postgres import Server
+
+OPTIONS = ("--processes", 2, "--concurrency", 8)
+
+
+class Faults:
+    """A fleet of two workers with two processes each, and all that may befall it.
+
+    `longest_pause` is how long processes are stopped at most. `observer` has a way of its own to
+    the database.
+    """
+
+    def __init__(
+        self, site: Fleet, observer: App, chance: random.Random, longest_pause: float
+    ) -> None:
+        self.count: Counter[str] = Counter()
+        self.losses: list[Loss] = []
+        self.stopped: list[tuple[float, list[int]]] = []
+        self.workers = [site.start(*OPTIONS) for _ in range(2)]
+        self.leaving: list[WorkerProcess] = []
+        self._site = site
+        self._observer = observer
+        self._chance = chance
+        self._longest_pause = longest_pause
+        self._kinds: list[Callable[[], None]] = [
+            self.kill_a_process,
+            self.kill_a_supervisor,
+            self.kill_a_tree,
+            self.pause_a_process,
+            self.pause_a_tree,
+            self.drain,
+        ]
+
+    def add_proxy(self, proxy: CuttingProxy) -> None:
+        """Replies can be lost."""
+
+        def lose_replies() -> None:
+            self.count["replies lost"] += proxy.doom(self._chance)
+
+        self._kinds += [lose_replies, lose_replies]
+
+    def add_backends(self, url: str) -> None:
+        """Connections can be ended by the server."""
+
+        def end_backends() -> None:
+            with suppress(psycopg.OperationalError), psycopg.connect(url) as connection:
+                rows = connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+                    " AND random() < 0.3"
+                ).fetchall()
+                self.count["connections ended"] += len(rows)
+
+        self._kinds.append(end_backends)
+
+    def add_server(self, server: Server) -> None:
+        """The server can crash, and come back."""
+
+        def crash() -> None:
+            server.stop(signal.SIGQUIT)
+            time.sleep(self._chance.uniform(0, 2))
+            server.start()
+            self.count["server crashed"] += 1
+
+        self._kinds.append(crash)
+
+    def add_file(self, path: Path) -> None:
+        """A foreign program can lock the file."""
+
+        def lock() -> None:
+            foreign = apsw.Connection(str(path))
+            foreign.set_busy_timeout(60_000)
+            foreign.execute("BEGIN IMMEDIATE")
+            time.sleep(self._chance.uniform(0.1, 2))
+            foreign.execute("ROLLBACK")
+            foreign.close()
+            self.count["file locked"] += 1
+
+        self._kinds.append(lock)
+
+    def strike(self) -> None:
+        """One fault, or two at once; and those who were stopped for long enough go on."""
+        self._let_go_on(time.monotonic())
+        for _ in range(self._chance.choice([1, 1, 2])):
+            self._chance.choice(self._kinds)()
+
+    def end(self) -> None:
+        """No more faults: everybody goes on."""
+        self._let_go_on(float("inf"))
+
+    def kill_a_process(self) -> None:
+        """Of one worker."""
+        for child in self._one().children()[:1]:
+            self._kill(child.pid)
+            self.count["process killed"] += 1
+
+    def kill_a_supervisor(self) -> None:
+        """Its processes die with it, or notice."""
+        worker = self._one()
+        self._kill(worker.pid, [each.pid for each in worker.children()])
+        worker.process.wait()
+        self._replace(worker)
+        self.count["supervisor killed"] += 1
+
+    def kill_a_tree(self) -> None:
+        """All of one worker."""
+        worker = self._one()
+        self._kill(worker.pid, [each.pid for each in worker.children()], tree=worker.tree())
+        worker.process.wait()
+        self._replace(worker)
+        self.count["worker killed"] += 1
+
+    def pause_a_process(self) -> None:
+        """Of one worker: its supervisor notices."""
+        for child in self._one().children()[:1]:
+            self._pause([child.pid])
+            self.count["process stopped"] += 1
+
+    def pause_a_tree(self) -> None:
+        """All of one worker, its scheduler too."""
+        self._pause(self._one().tree())
+        self.count["worker stopped"] += 1
+
+    def drain(self) -> None:
+        """One worker is told to stop, as in a deployment; another takes its place."""
+        worker = self._one()
+        self._let_go_on(float("inf"))
+        send(worker.pid, signal.SIGTERM)
+        self.leaving.append(worker)
+        self._replace(worker)
+        self.count["worker drained"] += 1
+
+    def _one(self) -> WorkerProcess:
+        return self._chance.choice(self.workers)
+
+    def _replace(self, worker: WorkerProcess) -> None:
+        self.workers[self.workers.index(worker)] = self._site.start(*OPTIONS, ready=False)
+
+    def _kill(
+        self, pid: int, below: list[int] | None = None, tree: list[int] | None = None
+    ) -> None:
+        lost = {pid, *(below or ())}
+        store = self._observer.store
+        ids = [each.id for each in store.run(store.workers()) if each.pid in lost]
+        for each in tree or [pid]:
+            send(each, signal.SIGKILL)
+        self.losses += [Loss(worker=worker, at=datetime.now(UTC)) for worker in ids]
+
+    def _pause(self, pids: list[int]) -> None:
+        for pid in pids:
+            send(pid, signal.SIGSTOP)
+        until = time.monotonic() + self._chance.uniform(0.2, self._longest_pause)
+        self.stopped.append((until, pids))
+
+    def _let_go_on(self, now: float) -> None:
+        for until, pids in list(self.stopped):
+            if until <= now:
+                for pid in reversed(pids):
+                    with suppress(psutil.Error):
+                        send(pid, signal.SIGCONT)
+                self.stopped.remove((until, pids))
