@@ -21,6 +21,8 @@ MOST_DEATHS_OF_WORKERS = 20
 """How often workers may die while a job runs in a process beside them, which charges nobody, and
 none of its steps is recorded."""
 
+_AT_ONCE = timedelta()
+
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
     """How an attempt ended, as the one who ran it saw it.
@@ -48,7 +50,7 @@ def settlement(job: JobRecord, verdict: Verdict) -> Settlement:
         token=job.token,
         outcome=verdict.outcome,
         state=state,
-        delay=timedelta(seconds=verdict.delay),
+        delay=timedelta(seconds=verdict.delay) if verdict.delay else _AT_ONCE,
         result=verdict.result,
         reason=reason,
         error=verdict.error,

@@ -29,6 +29,7 @@ from duly.registry.strict_json import render_path
 from duly.registry.structure import part_at, type_name
 
 _BY_NAME = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
+_NOTHING = b"null"
 _ADVICE = "declare a plain type instead, such as that of an id, and load the object in the task"
 _QUOTED = re.compile(r"'([^']+)'")
 _MESSAGE_PATH = re.compile(r" - at `(\$[^`]*)`$")
@@ -327,9 +328,15 @@ class ResultCodec:
         self.declared = kind
         """The declared type of the result, `Any` without one."""
         self._decoder = msgspec.json.Decoder(kind, dec_hook=foreign.decode_hook)
+        try:
+            self._may_be_nothing = self._decoder.decode(_NOTHING) is None
+        except Exception:
+            self._may_be_nothing = False
 
     def encode(self, value: object) -> bytes:
         """The result as JSON bytes that decode to the declared type; else InvalidPayload."""
+        if value is None and self._may_be_nothing:
+            return _NOTHING
         data = strict_json.encode(value)
         self.decode(data)
         return data

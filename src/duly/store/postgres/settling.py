@@ -268,7 +268,7 @@ class Settling(Submission, Suspension):
     def _settle(self, settlements: Sequence[Settlement], now: datetime | None) -> Steps[list[bool]]:
         # Of several for one attempt the first counts. In the order of ids, as everybody locks jobs.
         first = {
-            (each.job_id, each.token): position
+            (each.job_id.int, each.token): position
             for position, each in reversed(list(enumerate(settlements)))
         }
         landed = [False] * len(settlements)
@@ -295,7 +295,7 @@ class Settling(Submission, Suspension):
                 },
             )
             for job_id, token in rows:
-                position = first[job_id, token]
+                position = first[job_id.int, token]
                 landed[position] = True
                 flow_id = settlements[position].flow_id
                 if flow_id is not None:
@@ -304,7 +304,7 @@ class Settling(Submission, Suspension):
         if others:
             moved = yield from self._settle_others(others, now)
             for job_id, token, *_ in moved:
-                landed[first[job_id, token]] = True
+                landed[first[job_id.int, token]] = True
             asleep = {job_id for job_id, _, state, *_ in moved if state == State.WAITING}
             suspended = [each for each in others if each.job_id in asleep]
             if suspended:

@@ -19,13 +19,13 @@ from duly.store.sqlite.settling import finish
 
 LEASE = "SELECT 1 FROM workers WHERE id = ? AND lease_until > ?"
 DUE = (
-    "SELECT run_at, id FROM jobs WHERE state IN ('pending', 'waiting')"
+    "SELECT run_at, id, rowid FROM jobs WHERE state IN ('pending', 'waiting')"
     " AND queue = ? AND task = ? AND priority = ? AND run_at <= ? ORDER BY run_at, id LIMIT ?"
 )
 TAKE = (
     "UPDATE jobs SET state = 'running', token = token + 1, attempt = attempt + 1, worker = ?,"
     " started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE ? END"
-    " WHERE id IN (SELECT unhex(value) FROM json_each(?))"
+    " WHERE rowid IN (SELECT value FROM json_each(?))"
     " AND (expires_at IS NULL OR expires_at > ?)"
     f" RETURNING {', '.join(JOB_COLUMNS)}"
 )
@@ -34,7 +34,8 @@ BEGIN = (
     " WHERE id = ? AND token = ? AND state = 'running' AND started_at IS NULL RETURNING id"
 )
 
-Candidate = tuple[int, bytes]
+Candidate = tuple[int, bytes, int]
+"""When it is due, its id, and its row: the one that is told by the index that finds it."""
 
 
 def claim(demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
@@ -46,10 +47,10 @@ def claim(demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
     chosen = yield from _choose(demand, instant)
     if not chosen:
         return []
-    ids = array([job_id.hex() for job_id in chosen])
-    rows = yield Statement(TAKE, (demand.worker.bytes, instant, ids, instant))
+    numbers = array([row for _, _, row in chosen])
+    rows = yield Statement(TAKE, (demand.worker.bytes, instant, numbers, instant))
     taken = {row[0] for row in rows}
-    late = [(job_id,) for job_id in chosen if job_id not in taken]
+    late = [(job_id,) for _, job_id, _ in chosen if job_id not in taken]
     if late:
         expired = yield Statement(LIVE_JOB, late, many=True)
         yield from finish([(row, "cancelled", REASON_EXPIRED) for row in expired], now)
@@ -58,8 +59,8 @@ def claim(demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
     return jobs
 
 
-def _choose(demand: Demand, instant: int) -> Steps[list[bytes]]:
-    """Ids to take: by priority, and the share of those that have waited for longest."""
+def _choose(demand: Demand, instant: int) -> Steps[list[Candidate]]:
+    """What to take: by priority, and the share of those that have waited for longest."""
     lanes = yield Statement(LANES, (array(demand.queues), array(demand.tasks)))
     by_priority: list[Candidate] = []
     everyone: list[Candidate] = []
@@ -70,22 +71,19 @@ def _choose(demand: Demand, instant: int) -> Steps[list[bytes]]:
         due = yield from _due(level, instant, demand.limit)
         everyone += due
         by_priority += due[: max(0, ordinary - len(by_priority))]
-    chosen = [job_id for _, job_id in by_priority]
-    if demand.longest_waiting:
-        taken = set(chosen)
+    room = demand.limit - len(by_priority)
+    if demand.longest_waiting and room:
+        taken = set(by_priority)
         waiting = heapq.nsmallest(demand.limit, everyone)
-        chosen += [job_id for _, job_id in waiting if job_id not in taken][
-            : demand.limit - len(chosen)
-        ]
-    return chosen
+        by_priority += [each for each in waiting if each not in taken][:room]
+    return by_priority
 
 
 def _due(lanes: Iterable[Row], instant: int, limit: int) -> Steps[list[Candidate]]:
     """The first due jobs of lanes of one priority, the earliest first."""
     heads: list[Candidate] = []
     for queue, task, priority in lanes:
-        rows = yield Statement(DUE, (queue, task, priority, instant, limit))
-        heads += [(run_at, job_id) for run_at, job_id in rows]
+        heads += yield Statement(DUE, (queue, task, priority, instant, limit))
     heads.sort()
     return heads[:limit]
 
