@@ -21,6 +21,7 @@ from tests.support.cutting_proxy import CuttingProxy
 from tests.support.fleet import Fleet, WorkerProcess, send
 from tests.support.postgres import Server
 
+NO_DATABASE = "cannot be reached"
 OPTIONS = ("--processes", 2, "--concurrency", 8)
 
 
@@ -102,12 +103,22 @@ class Faults:
     def strike(self) -> None:
         """One fault, or two at once; and those who were stopped for long enough go on."""
         self._let_go_on(time.monotonic())
+        self._revive()
         for _ in range(self._chance.choice([1, 1, 2])):
             self._chance.choice(self._kinds)()
 
     def end(self) -> None:
         """No more faults: everybody goes on."""
         self._let_go_on(float("inf"))
+        self._revive()
+
+    def _revive(self) -> None:
+        """A worker that finds no database when it starts says so and ends; somebody starts it
+        again."""
+        for worker in list(self.workers):
+            if worker.process.poll() is not None:
+                assert NO_DATABASE in worker.log, worker.log
+                self._replace(worker)
 
     def kill_a_process(self) -> None:
         """Of one worker."""

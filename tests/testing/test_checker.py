@@ -270,6 +270,13 @@ def at_most_once_twice(history: History, jobs: Jobs) -> History:
 
 
 @breaks("I6")
+def at_most_once_after_a_crash(history: History, jobs: Jobs) -> History:
+    last = _attempt(history, jobs["once"])
+    first = msgspec.structs.replace(last, token=0, outcome=Outcome.CRASHED)
+    return _replace(history, attempts=[*history.attempts, first])
+
+
+@breaks("I6")
 def code_of_a_job_that_is_not_stored(history: History, jobs: Jobs) -> History:
     return _effects(history, Effect(job_id=new_id(), token=1))
 

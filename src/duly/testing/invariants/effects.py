@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
+from duly.model.attempt import Outcome
 from duly.model.job import Delivery, JobRecord, State
 from duly.testing.evidence import Evidence, Finding
 from duly.testing.history import Effect
+
+UNREPORTED = frozenset({Outcome.CRASHED, Outcome.LOST})
 
 
 def effects(evidence: Evidence) -> Iterator[Finding]:
@@ -53,5 +57,18 @@ def _ordinary(evidence: Evidence, job: JobRecord, found: list[Effect]) -> Iterat
             yield Finding("I6", f"ran under token {effect.token}, which no claim gave", job.id)
         if effect.key is not None and effect.key != str(job.id):
             yield Finding("I6", f"ran under the idempotency key {effect.key}", job.id)
-    if job.delivery is Delivery.AT_MOST_ONCE and len(found) > job.generation:
-        yield Finding("I6", f"is at most once and ran {len(found)} times", job.id)
+    if job.delivery is Delivery.AT_MOST_ONCE:
+        yield from _at_most_once(evidence, job, found)
+
+
+def _at_most_once(evidence: Evidence, job: JobRecord, found: list[Effect]) -> Iterator[Finding]:
+    """An exception is a report, after which there may be another attempt; silence is the end."""
+    attempts = evidence.attempts.get(job.id, [])
+    begun = len(attempts) + int(job.state is State.RUNNING)
+    if len(found) > begun:
+        message = f"is at most once and ran {len(found)} times, {begun} of them begun"
+        yield Finding("I6", message, job.id)
+    for first, second in pairwise(attempts):
+        if first.outcome in UNREPORTED and first.generation == second.generation:
+            message = f"is at most once and ran again after token {first.token} was {first.outcome}"
+            yield Finding("I6", message, job.id)
