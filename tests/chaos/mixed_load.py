@@ -12,6 +12,7 @@ from uuid import UUID
 from duly import Job, StoreUnavailable, each
 from duly.client.prepared import Prepared
 from duly.testing import Emission, Submission, Told
+from tests.chaos.mixed_tasks import HOSTILE
 from tests.support.fleet import Fleet
 
 
@@ -39,9 +40,9 @@ class Client:
         if self._jobs and self._chance.random() < 0.5:
             self._ask(self._chance.choice(self._jobs).cancel)
 
-    def poison(self) -> None:
-        """A job that kills whatever runs it."""
-        self._submit([self._tasks.poison.job(0)])
+    def be_hostile(self) -> None:
+        """A job that harms whatever runs it."""
+        self._submit([self._tasks.hostile.job(self._chance.choice(HOSTILE))])
 
     def _any(self) -> Prepared[Any]:
         self._number += 1

@@ -56,9 +56,20 @@ def once(number: int) -> int:
 
 
 @app.task(retries=0, max_crashes=2)
-def poison(number: int) -> int:
+def hostile(kind: str) -> int:
+    """What no task should do."""
     note("begin")
-    os.kill(os.getpid(), 9)
+    if kind == "kill":
+        os.kill(os.getpid(), 9)
+    elif kind == "exit":
+        os._exit(0)
+    elif kind == "crash":
+        os.kill(os.getpid(), 11)
+    elif kind == "fork" and os.fork() == 0:
+        os._exit(0)
+    elif kind == "hold":
+        sum(range(10**8))
+    return judge(0)
 
 
 @app.task(retries=3, backoff=0.05, delivery="transactional")
@@ -131,6 +142,7 @@ def careful() -> None:
     note("end")
 '''
 
+HOSTILE = ("kill", "exit", "crash", "fork", "hold")
 SCHEDULES = ("often", "careful")
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from duly import App, State
@@ -34,6 +35,7 @@ from tests.support.postgres import Server, fresh_database, own_server
 
 LEASE = 5.0 if LONG else 15.0
 LONGEST_PAUSE = 9.0 if LONG else 2.0
+LONGEST_RESCUE = 120.0
 PATIENCE = 900.0 if LONG else 240.0
 
 
@@ -84,8 +86,8 @@ def test_everything_at_once(fleet: MakeFleet, database: Database, storm: Storm) 
         notes: list[str] = []
         try:
             _rage(client, faults, storm)
-            settled_after = _settle(site, observer, faults)
-            history = _history(site, observer, client)
+            settled_after = _settle(observer, faults)
+            history = _history(site, observer, client, faults)
             notes += _report(history, client, faults, settled_after)
             print("\n".join(notes))
             violations = [str(each) for each in check_history(history)]
@@ -114,18 +116,18 @@ def _rage(client: Client, faults: Faults, storm: Storm) -> None:
     """Load and faults side by side."""
     deadline = time.monotonic() + storm.seconds
     batch = max(10, storm.jobs // 40)
-    if LONG:
-        client.poison()
     submitted = 0
     while time.monotonic() < deadline:
         if submitted < storm.jobs:
             client.act(batch)
             submitted += batch
+            if LONG and storm.chance.random() < 0.2:
+                client.be_hostile()
         time.sleep(storm.chance.uniform(0.1, 0.6))
         faults.strike()
 
 
-def _settle(site: Fleet, observer: App, faults: Faults) -> float:
+def _settle(observer: App, faults: Faults) -> float:
     """Faults end, schedules are paused, and what is due is done; answers how long that took."""
     faults.end()
     began = time.monotonic()
@@ -143,17 +145,18 @@ def _settle(site: Fleet, observer: App, faults: Faults) -> float:
     return time.monotonic() - began
 
 
-def _history(site: Fleet, observer: App, client: Client) -> History:
+def _history(site: Fleet, observer: App, client: Client, faults: Faults) -> History:
     lines = (site.folder / "effects").read_text().rpartition("\n")[0].splitlines()
     with observer.transaction() as connection:
         rows = list(connection.execute("SELECT job, token FROM ledger"))
     paid = [Effect(job_id=UUID(job), token=token) for job, token in rows]
-    return read_history(
+    history = read_history(
         observer.store,
         submissions=client.submissions,
         emissions=client.emissions,
         effects=[*effects_in(lines), *paid],
     )
+    return msgspec.structs.replace(history, losses=faults.losses, taken_back_within=LONGEST_RESCUE)
 
 
 def _report(history: History, client: Client, faults: Faults, settled: float) -> list[str]:
