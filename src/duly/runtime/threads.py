@@ -16,7 +16,7 @@ from duly.control import TimeLimitExceeded
 class Errand:
     """One call in one thread. What it returned or raised is handed to `deliver` in any case."""
 
-    __slots__ = ("_closed", "_deliver", "_lock", "_run", "_thread")
+    __slots__ = ("_closed", "_deliver", "_interrupted", "_lock", "_run", "_thread")
 
     def __init__(
         self, run: Callable[[], Any], deliver: Callable[[Any, BaseException | None], None]
@@ -25,6 +25,7 @@ class Errand:
         self._deliver = deliver
         self._lock = threading.Lock()
         self._thread: int | None = None
+        self._interrupted = False
         self._closed = False
 
     def interrupt(self) -> bool:
@@ -32,6 +33,7 @@ class Errand:
         with self._lock:
             if self._thread is None:
                 return False
+            self._interrupted = True
             _raise_in(self._thread, TimeLimitExceeded)
             return True
 
@@ -55,7 +57,8 @@ class Errand:
     def _close(self) -> None:
         """From here on nothing can be raised in the thread."""
         with self._lock:
-            if self._thread is not None:
+            # Not for nothing: from then on CPython takes the slow way at every turn of its code.
+            if self._thread is not None and self._interrupted:
                 _raise_in(self._thread, None)
             self._thread = None
             self._closed = True
