@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -25,6 +24,7 @@ from duly.model.settlement import succeed
 from duly.policy.retry import RetryPolicy
 from duly.policy.verdict import Verdict
 from duly.registry.task import TaskDefinition
+from duly.runtime.chance import chance
 from duly.runtime.context import JobContext, running
 from duly.runtime.failure import failure_of
 from duly.runtime.logs import about
@@ -35,8 +35,6 @@ from duly.store.protocol import Store
 SILENCE_WITHOUT_LIMIT = timedelta(hours=1)
 SILENCE_AFTER_LIMIT = timedelta(minutes=1)
 COMPENSATION_PAUSE = 5.0
-
-_chance = random.Random()
 
 logger = logging.getLogger("duly.worker")
 
@@ -247,10 +245,10 @@ def _delay(definition: TaskDefinition, job: JobRecord) -> float:
     """Seconds before the next attempt; the default ones when the task's own function fails."""
     attempt = max(1, job.attempt)
     try:
-        return definition.retry.delay_after(attempt, _chance).total_seconds()
+        return definition.retry.delay_after(attempt, chance).total_seconds()
     except Exception:
         logger.exception("the backoff of task %s failed; the default applies", definition.name)
-        return RetryPolicy().delay_after(attempt, _chance).total_seconds()
+        return RetryPolicy().delay_after(attempt, chance).total_seconds()
 
 
 def timed_out(definition: TaskDefinition, job: JobRecord, seconds: float) -> Verdict:

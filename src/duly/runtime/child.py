@@ -10,9 +10,10 @@ import signal
 import socket
 import sys
 
+from duly.clock import runtime_clock as clock
 from duly.runtime.frames import framed, read_frame, receive
 from duly.runtime.isolation import Isolation
-from duly.runtime.lease import LeaseBoard, LeaseClock, clock
+from duly.runtime.lease import LeaseBoard, LeaseClock
 from duly.runtime.logs import configure_logs
 from duly.runtime.machine import resident_bytes
 from duly.runtime.messages import Drain, Lost, Orders, Pulse, ToWorker

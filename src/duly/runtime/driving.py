@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-import time
 from collections.abc import Awaitable
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from duly.clock import runtime_clock as clock
 from duly.runtime.step_port import Port
 from duly.runtime.steps import Call, Durable, Pause, Quiet, StepTimeLimit, Suspended, Talk, Turn
 from duly.runtime.threads import Errand
@@ -47,7 +47,7 @@ def drive(talk: Talk[T], durable: Durable, port: Port) -> T:
                     case Call():
                         answer = _limited(command, port)
                     case Pause(seconds=seconds):
-                        time.sleep(seconds)
+                        clock.sleep(seconds)
                     case Turn() | Quiet():
                         continue
                     case request:

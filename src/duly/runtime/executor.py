@@ -24,7 +24,8 @@ from duly.runtime.isolation import Isolation
 from duly.runtime.logs import about
 from duly.runtime.settings import WorkerSettings
 from duly.runtime.slot import Slot
-from duly.runtime.threads import Crew, Errand
+from duly.runtime.surroundings import Hands
+from duly.runtime.threads import Errand
 from duly.store.protocol import Store
 
 logger = logging.getLogger("duly.worker")
@@ -42,6 +43,7 @@ class Executor:
         transaction: Transaction,
         isolation: Isolation,
         settings: WorkerSettings,
+        hands: Hands,
         done: Done,
     ) -> None:
         self._store = store
@@ -50,7 +52,7 @@ class Executor:
         self._payload_limit = settings.payload_limit
         self._done = done
         self._loop = asyncio.get_running_loop()
-        self._crew = Crew(settings.concurrency)
+        self._hands = hands
         self._coroutines = Coroutines(self._run_on_loop)
         self._done_in_threads: deque[tuple[Slot, Verdict | None]] = deque()
         self._collecting = False
@@ -83,12 +85,12 @@ class Executor:
 
     def give_up_thread(self) -> None:
         """A thread does not come back: another may take its place."""
-        self._crew.replace_lost()
+        self._hands.replace_lost()
 
     def close(self) -> None:
         """End processes, and threads that have nothing to do."""
         self._isolation.close()
-        self._crew.close()
+        self._hands.close()
 
     async def _run_on_loop(self, slot: Slot) -> None:
         verdict: Verdict | None
@@ -147,7 +149,7 @@ class Executor:
                     logger.debug("job %s ended after its worker", slot.job.id)
 
         slot.errand = Errand(run, deliver)
-        self._crew.send(slot.errand)
+        self._hands.send(slot.errand)
 
     def _collect(self) -> None:
         self._collecting = False

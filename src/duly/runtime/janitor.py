@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from datetime import datetime, timedelta
 
 from duly.policy.retention import RetentionPolicy, purges
+from duly.runtime.chance import chance
 from duly.store.protocol import Store
 
 PERIOD = 60.0
@@ -34,7 +34,7 @@ class Janitor:
         self._store = store
         self._retention = retention
         self._rounds = 0
-        self._tends_at = random.randrange(TEND_EVERY)
+        self._tends_at = chance.randrange(TEND_EVERY)
         self._has_more = False
 
     async def tick(self) -> float:
@@ -47,7 +47,7 @@ class Janitor:
         if self._rounds % TEND_EVERY == self._tends_at:
             await self._tend()
         self._rounds += 1
-        return (SOON if self._has_more else PERIOD) * random.uniform(0.8, 1.2)
+        return (SOON if self._has_more else PERIOD) * chance.uniform(0.8, 1.2)
 
     async def _forget(self) -> bool:
         """Take a bite of what is old; answers whether there may be more."""

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID
 
+from duly.clock import runtime_clock as clock
 from duly.errors import StoreError
-from duly.runtime.lease import LeaseClock, clock
+from duly.runtime.lease import LeaseClock
 from duly.store.protocol import Store
 
 BEATS_A_LEASE = 4

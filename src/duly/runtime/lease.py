@@ -7,9 +7,7 @@ import os
 import struct
 import tempfile
 
-from duly.clock import SystemClock
-
-clock = SystemClock()
+from duly.clock import runtime_clock as clock
 
 _MOMENT = struct.Struct("d")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
 
 from duly.errors import StoreError
+from duly.runtime.chance import chance
 
 SHORTEST_PAUSE = 0.1
 LONGEST_PAUSE = 2.0
@@ -79,4 +79,4 @@ class Loop:
 
     def _pause(self) -> float:
         longest = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2 ** min(self._failures, 10))
-        return random.uniform(longest / 2, longest)
+        return chance.uniform(longest / 2, longest)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
@@ -11,6 +10,7 @@ from duly.errors import ScheduleConflict
 from duly.model.schedule import Declaration
 from duly.policy.reconciling import REMOVAL_GRACE, reconcile
 from duly.registry.scheduling import DeclaredSchedules
+from duly.runtime.chance import chance
 from duly.store.changing import enforce
 from duly.store.conversation import converse_async
 from duly.store.protocol import Store
@@ -55,7 +55,7 @@ class Reconciler:
                 await self._remove(schedule_id, now)
             await store.arun(store.forget_declarations(application, instant - REMOVAL_GRACE))
             self._warn_of(plan.taken)
-        return PERIOD * random.uniform(0.9, 1.1)
+        return PERIOD * chance.uniform(0.9, 1.1)
 
     async def _enforce(self, declaration: Declaration, now: datetime | None) -> None:
         try:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
+from duly.clock import runtime_clock as clock
 from duly.model.identifiers import new_id
 from duly.model.schedule import Look, Step
 from duly.policy.recurrence import refresh_zones
 from duly.policy.schedule_changes import unchanged, with_jobs
 from duly.policy.ticking import decide
-from duly.runtime.lease import clock
+from duly.runtime.chance import chance
 from duly.runtime.loop import Loop
-from duly.runtime.watching import Watching
+from duly.runtime.surroundings import Surroundings, Watch
 from duly.store.operation import Wake
 from duly.store.protocol import Store
 
@@ -42,23 +42,29 @@ class Scheduler:
     in tests and simulations.
     """
 
-    def __init__(self, store: Store, now: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], datetime] | None = None,
+        surroundings: Surroundings | None = None,
+    ) -> None:
         self._store = store
         self._now = now
-        self._watching: Watching | None = None
+        self._surroundings = surroundings or Surroundings()
+        self._watch: Watch | None = None
         self._nothing_near = False
         self._zones_read = clock.monotonic()
 
     async def run(self) -> None:
         """Work until cancelled; sleep until the next schedule is due or something changes."""
         role = Loop("scheduler", self.tick)
-        self._watching = Watching(
+        self._watch = self._surroundings.watch(
             self._store, asyncio.get_running_loop(), role.wake, Wake.SCHEDULERS, REST
         )
         try:
             await role.run()
         finally:
-            self._watching.close()
+            self._watch.close()
 
     async def tick(self) -> float:
         """One round; see Loop."""
@@ -81,7 +87,7 @@ class Scheduler:
             )
             landed += written
         # Somebody else was quicker with all of them: let them go ahead with the rest, too.
-        return 0.0 if landed else random.uniform(0, AFTER_LOST_RACE)
+        return 0.0 if landed else chance.uniform(0, AFTER_LOST_RACE)
 
     async def _fire(self, steps: Sequence[Step], now: datetime | None) -> int:
         """Write the steps; answers how many have landed."""
@@ -98,8 +104,8 @@ class Scheduler:
 
     def _until(self, due: float | None) -> float:
         """How long to sleep when the next schedule is due in so many seconds."""
-        hears = self._watching is not None and self._watching.hears
-        poll = (POLL if hears else POLL_UNHEARD) * random.uniform(0.8, 1.2)
+        hears = self._watch is not None and self._watch.hears
+        poll = (POLL if hears else POLL_UNHEARD) * chance.uniform(0.8, 1.2)
         self._nothing_near = due is None or due > poll
         return poll if due is None or due > poll else max(due, 0.0)
 

@@ -7,8 +7,6 @@ share every rule.
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.clock import runtime_clock as clock
 from duly.control import Cancel, Retry, Snooze, TimeLimitExceeded
 from duly.errors import (
     DulyError,
@@ -37,6 +36,7 @@ from duly.policy.states import FINAL
 from duly.policy.stepping import GIVEN, StepBook, fingerprint, step_name
 from duly.registry import strict_json
 from duly.registry.arguments import ResultCodec
+from duly.runtime.chance import chance
 from duly.runtime.failure import failure_of
 from duly.runtime.step_port import Load, LookAt, Record, Request, TakeEvent
 
@@ -46,9 +46,6 @@ SHORT_PAUSE = timedelta(seconds=5)
 """A step that is to be tried again within this time is waited for; else the job is suspended."""
 
 logger = logging.getLogger("duly.steps")
-_chance = random.Random()
-
-
 _DEFAULT_RETRIES = RetryPolicy()
 
 
@@ -128,7 +125,7 @@ class Durable:
     def load(self) -> Talk[None]:
         """Read what earlier attempts have recorded."""
         recorded: Recorded = yield Load(self.job.id)
-        self._loaded_at = (recorded.now, time.monotonic())
+        self._loaded_at = (recorded.now, clock.monotonic())
         self._book = StepBook(recorded.steps)
 
     def call(
@@ -214,7 +211,7 @@ class Durable:
         }
         retries = 0 if isinstance(error, Unstorable) else options.retries
         if tries <= retries and not options.policy.gives_up_on(error):
-            delay = options.policy.delay_after(tries, _chance)
+            delay = options.policy.delay_after(tries, chance)
             logger.warning(
                 "step %s failed, try %d of %d: %s: %s",
                 name,
@@ -459,7 +456,7 @@ class Durable:
         if until is None or self._loaded_at is None:
             return False
         now, read_at = self._loaded_at
-        return until <= now + timedelta(seconds=time.monotonic() - read_at)
+        return until <= now + timedelta(seconds=clock.monotonic() - read_at)
 
 
 def _raise_for_child(step: Step) -> NoReturn:

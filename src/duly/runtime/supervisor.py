@@ -8,6 +8,7 @@ import signal
 from datetime import timedelta
 from uuid import UUID
 
+from duly.clock import runtime_clock as clock
 from duly.errors import StoreError
 from duly.model.identifiers import new_id
 from duly.registry.task import Registry
@@ -15,7 +16,7 @@ from duly.runtime.frames import framed, read_frame
 from duly.runtime.hooks import call_hooks_of_reaped
 from duly.runtime.janitor import Janitor
 from duly.runtime.keeper import LeaseKeeper
-from duly.runtime.lease import LeaseBoard, clock
+from duly.runtime.lease import LeaseBoard
 from duly.runtime.loop import Loop
 from duly.runtime.machine import cause_of_death, describe, is_stopped
 from duly.runtime.messages import Drain, Lost, Orders, Pulse

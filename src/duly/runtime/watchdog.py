@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from uuid import UUID
 
+from duly.clock import runtime_clock as clock
 from duly.errors import StoreError
 from duly.model.query import Reaped
 from duly.registry.task import Registry
 from duly.runtime.hooks import call_hooks_of_reaped
-from duly.runtime.lease import clock
 from duly.runtime.machine import is_dead, machine_identity
 from duly.store.protocol import Store
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from typing import Any
@@ -21,7 +20,7 @@ from duly.policy.flow_inputs import with_values
 from duly.policy.verdict import Verdict, is_worn_out, settlement
 from duly.registry.task import Registry, TaskDefinition
 from duly.runtime.attempt import Transaction
-from duly.runtime.context import JobContext
+from duly.runtime.chance import chance
 from duly.runtime.executor import Executor
 from duly.runtime.hooks import call_hooks
 from duly.runtime.isolation import Isolation
@@ -36,7 +35,8 @@ from duly.runtime.settler import Settler
 from duly.runtime.slot import Slot
 from duly.runtime.step_port import StorePort
 from duly.runtime.subscriber import Subscriber
-from duly.runtime.watching import Watching
+from duly.runtime.surroundings import Surroundings, Watch
+from duly.store.operation import Wake
 from duly.store.protocol import Store
 
 MOST_UNSETTLED = 2_000
@@ -75,6 +75,7 @@ class Worker:
         settings: WorkerSettings,
         lease: LeaseClock,
         isolation: Isolation,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self.id = worker_id
         self.settings = settings
@@ -88,7 +89,9 @@ class Worker:
         self._tasks = tuple(sorted(definition.name for definition in registry))
         self._loop = asyncio.get_running_loop()
         self._running: dict[UUID, Slot] = {}
-        self._executor = Executor(store, transaction, isolation, settings, self._finish)
+        self._surroundings = surroundings or Surroundings()
+        hands = self._surroundings.hands(settings.concurrency)
+        self._executor = Executor(store, transaction, isolation, settings, hands, self._finish)
         self._limits = TimeLimits(self._give_up)
         self._settler = Settler(store, lease, self._written)
         self._reporter = Reporter(store)
@@ -110,7 +113,7 @@ class Worker:
         self._nothing_near = False
         self._credit = 0.0
         self._looked_for_cancellations = 0.0
-        self._watching: Watching | None = None
+        self._watch: Watch | None = None
         self._idle = asyncio.Event()
         """Set while nothing runs, nothing is due, and nothing is left to write."""
         self._looks_for_idleness = False
@@ -133,7 +136,9 @@ class Worker:
         """Work until drained, or until the lease is lost."""
         self._reporter.capture_logs()
         await self._subscriber.declare()
-        watching = self._watching = Watching(self._store, self._loop, self._on_change)
+        watch = self._watch = self._surroundings.watch(
+            self._store, self._loop, self._on_change, Wake.WORKERS
+        )
         roles = [
             asyncio.create_task(role)
             for role in (
@@ -153,7 +158,7 @@ class Worker:
                 await self._hear_of_late_outcomes()
             return ending
         finally:
-            watching.close()
+            watch.close()
             for role in roles:
                 role.remove_done_callback(self._role_ended)
                 role.cancel()
@@ -165,6 +170,7 @@ class Worker:
     async def until_idle(self) -> None:
         """Wait until nothing runs, nothing is due, and nothing is left to write."""
         self._looks_for_idleness = True
+        self._idle.clear()
         self._claimer.wake()
         await self._idle.wait()
 
@@ -291,8 +297,8 @@ class Worker:
         return poll if due is None or due > poll else max(due, 0.0)
 
     def _poll(self) -> float:
-        hears = self._watching is not None and self._watching.hears
-        return (self.settings.poll if hears else DEAF_POLL) * random.uniform(0.8, 1.2)
+        hears = self._watch is not None and self._watch.hears
+        return (self.settings.poll if hears else DEAF_POLL) * chance.uniform(0.8, 1.2)
 
     async def _claim_up_to(self, free: int) -> list[JobRecord]:
         self._credit = min(free, self._credit + free * self.settings.fair_share)
@@ -369,7 +375,7 @@ class Worker:
 
     def _start(self, job: JobRecord) -> None:
         definition = self._registry.require(job.task)
-        context = JobContext(
+        context = self._surroundings.context(
             job,
             self._reporter.progress,
             self._port,
@@ -423,6 +429,7 @@ class Worker:
         slot.close()
         del self._running[slot.job.id]
         self.finished_jobs += 1
+        self._surroundings.ended(slot.job, verdict)
         self._reporter.capture.forget(slot.job)
         if verdict is not None:
             if slot.definition.hooks.any:
