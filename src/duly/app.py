@@ -20,6 +20,7 @@ from duly.client.prepared import Prepared
 from duly.client.schedules import Schedules
 from duly.client.task import AsyncTask, NamedTask, Task
 from duly.clock import Clock
+from duly.config import Config
 from duly.hosting import Hosting
 from duly.model.event import Emitted, Event, Subscription
 from duly.model.flow import FailurePolicy
@@ -143,11 +144,9 @@ class App:
         self.store = open_store(self.config)
         if clock is not None:
             self.store = cast("Store", ClockedStore(self.store, clock))
-        self.client = Client(self.store, self.config, self.registry)
-        self.schedules = Schedules(self.client)
+        self.client = Client(self.store, self.config, self.registry, clock)
         self.flows = FlowRuns(self.client)
-        self._events = Events(self.client)
-        self._hosting = Hosting(self.config, self.store, self.registry, self.client.transaction)
+        self._compose()
 
     def redirect(self, url: str) -> None:
         """Use the database at this URL instead of the one the code names, as `--url` does.
@@ -155,10 +154,23 @@ class App:
         For a fresh app: what has been opened is closed, and jobs handed out before are not moved.
         """
         self.close()
-        self.config = configuration.redirected(self.config, url)
-        self.store = open_store(self.config)
-        self.client.redirect(self.store, self.config)
+        config = configuration.redirected(self.config, url)
+        self.attach(open_store(config), config)
+
+    def attach(self, store: Store, config: Config, clock: Clock | None = None) -> None:
+        """Use this store from now on; `clock` is the store's, where that is not a real one.
+
+        For simulations: what was open before stays open.
+        """
+        self.config = config
+        self.store = store
+        self.client.redirect(store, config, clock)
+        self._compose()
+
+    def _compose(self) -> None:
+        """Make what belongs to the store that is in use."""
         self.schedules = Schedules(self.client)
+        self._events = Events(self.client)
         self._hosting = Hosting(self.config, self.store, self.registry, self.client.transaction)
 
     @overload

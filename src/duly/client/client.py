@@ -18,6 +18,7 @@ from duly.client.drafting import encode_by_schema
 from duly.client.job import Job
 from duly.client.prepared import Prepared
 from duly.client.waiting import WaitingRoom
+from duly.clock import Clock, SystemClock
 from duly.config import Config
 from duly.errors import InvalidOption, StoreError, UnknownJob
 from duly.model.catalogue import CatalogueEntry
@@ -53,15 +54,18 @@ class Client:
     Inside a `transaction()` block everything is done and seen in its transaction.
     """
 
-    def __init__(self, store: Store, config: Config, registry: Registry) -> None:
+    def __init__(
+        self, store: Store, config: Config, registry: Registry, clock: Clock | None = None
+    ) -> None:
         self.registry = registry
         self._innermost: ContextVar[_Joined | None] = ContextVar("duly_joined", default=None)
-        self.redirect(store, config)
+        self.redirect(store, config, clock)
 
-    def redirect(self, store: Store, config: Config) -> None:
-        """Work on this store from now on."""
+    def redirect(self, store: Store, config: Config, clock: Clock | None = None) -> None:
+        """Work on this store from now on; `clock` is the store's, where that is not a real one."""
         self.store = store
         self.config = config
+        self.clock = clock or SystemClock()
         self.waiting = WaitingRoom(store)
         self.catalogue = CachedCatalogue()
 

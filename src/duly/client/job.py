@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
@@ -69,7 +68,7 @@ class Job(Generic[R_co]):
     @property
     def status(self) -> Status:
         """Its state as a person is shown it: a pending job is scheduled, ready or retrying."""
-        return self.record.status(datetime.now(UTC))
+        return self.record.status(self._client.clock.now())
 
     def refresh(self) -> Job[R_co]:
         """Look again."""

@@ -20,18 +20,26 @@ class ClockedStore:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        if name.startswith("_") or not callable(found) or not _takes_now(type(self._store), name):
+        place = None if name.startswith("_") else _place_of_now(type(self._store), name)
+        if place is None:
             return found
 
         def on_the_clock(*args: Any, **kwargs: Any) -> Any:
-            bound = inspect.signature(found).bind(*args, **kwargs)
-            if bound.arguments.get("now") is None:
-                bound.arguments["now"] = self._clock.now()
-            return found(*bound.args, **bound.kwargs)
+            if len(args) > place:
+                if args[place] is None:
+                    args = (*args[:place], self._clock.now(), *args[place + 1 :])
+            elif kwargs.get("now") is None:
+                kwargs["now"] = self._clock.now()
+            return found(*args, **kwargs)
 
         return on_the_clock
 
 
 @lru_cache(maxsize=256)
-def _takes_now(kind: type, name: str) -> bool:
-    return "now" in inspect.signature(getattr(kind, name)).parameters
+def _place_of_now(kind: type, name: str) -> int | None:
+    """Which of a verb's arguments, after self, is `now`; None when it takes none."""
+    verb = getattr(kind, name, None)
+    if not inspect.isfunction(verb):
+        return None
+    names = list(inspect.signature(verb).parameters)
+    return names.index("now") - 1 if "now" in names else None

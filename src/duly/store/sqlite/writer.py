@@ -211,7 +211,7 @@ class Writer:
         except BaseException as error:
             lease.granted.set_exception(error)
             return
-        connection.authorizer = _forbid_transaction_control
+        connection.authorizer = forbid_transaction_control
         lease.granted.set_result(connection)
         in_time = lease.wait(self._lease_limit)
         lease.valid = False
@@ -245,8 +245,9 @@ class Writer:
         lease.ended.set_result(None)
 
 
-def _forbid_transaction_control(
+def forbid_transaction_control(
     action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
 ) -> int:
+    """An authorizer: the block ends the transaction, not a statement in it."""
     forbidden = action in (apsw.SQLITE_TRANSACTION, apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH)
     return apsw.SQLITE_DENY if forbidden else apsw.SQLITE_OK
