@@ -1,0 +1,1 @@
+"""An app's own tasks, schedules and steps in virtual time, in one thread and in memory."""
