@@ -16,8 +16,8 @@ from duly.policy.recurrence.instants import (
     SECOND,
     seconds_between,
 )
-from duly.policy.recurrence.rule import RuleValue
 from duly.policy.recurrence.wall_clock import Fold, Gap, WallClock, check_policies
+from duly.policy.recurrence.wall_clock_rule import WallClockRule
 from duly.policy.recurrence.zones import load_zone
 
 Unit = Literal["day", "week", "month", "year"]
@@ -27,7 +27,7 @@ _DAYS = {"day": 1, "week": 7}
 _MONTHS = {"month": 1, "year": 12}
 
 
-class CalendarInterval(RuleValue, frozen=True, tag="calendar"):
+class CalendarInterval(WallClockRule, frozen=True, tag="calendar"):
     """Fires at the anchor's time of day, each `every` units from the anchor, in both directions.
 
     `anchor` is a naive wall-clock time in `zone`: `CalendarInterval(2, "week",
@@ -69,22 +69,6 @@ class CalendarInterval(RuleValue, frozen=True, tag="calendar"):
         load_zone(self.zone)
         check_policies(self.gap, self.fold)
         msgspec.structs.force_setattr(self, "anchor", self.anchor.replace(microsecond=0, fold=0))
-
-    def next_after(self, instant: datetime) -> datetime | None:
-        """See FireTimes."""
-        return self.wall_clock().next_after(instant)
-
-    def last_at_or_before(self, instant: datetime) -> datetime | None:
-        """See FireTimes."""
-        return self.wall_clock().last_at_or_before(instant)
-
-    def count_between(self, after: datetime, until: datetime) -> int:
-        """See FireTimes."""
-        return self.wall_clock().count_between(after, until)
-
-    def mask_of_day(self, day: datetime) -> int:
-        """See FireTimes."""
-        return self.wall_clock().mask_of_day(day)
 
     def describe(self) -> str:
         """The rule in plain English, such as "every 2 weeks on Monday at 09:00 Europe/Berlin"."""

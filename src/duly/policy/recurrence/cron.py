@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from duly.policy.recurrence.cron_description import describe_cron
 from duly.policy.recurrence.cron_parser import parse
-from duly.policy.recurrence.rule import RuleValue
 from duly.policy.recurrence.wall_clock import Fold, Gap, WallClock, check_policies
+from duly.policy.recurrence.wall_clock_rule import WallClockRule
 from duly.policy.recurrence.zones import load_zone
 
 
-class Cron(RuleValue, frozen=True, tag="cron"):
+class Cron(WallClockRule, frozen=True, tag="cron"):
     """A cron expression in an IANA zone.
 
     What happens to times that a transition skips or repeats: unless `gap` or `fold` say otherwise,
@@ -33,22 +31,6 @@ class Cron(RuleValue, frozen=True, tag="cron"):
         parse(self.expression)
         load_zone(self.zone)
         check_policies(self.gap, self.fold)
-
-    def next_after(self, instant: datetime) -> datetime | None:
-        """See FireTimes."""
-        return self.wall_clock().next_after(instant)
-
-    def last_at_or_before(self, instant: datetime) -> datetime | None:
-        """See FireTimes."""
-        return self.wall_clock().last_at_or_before(instant)
-
-    def count_between(self, after: datetime, until: datetime) -> int:
-        """See FireTimes."""
-        return self.wall_clock().count_between(after, until)
-
-    def mask_of_day(self, day: datetime) -> int:
-        """See FireTimes."""
-        return self.wall_clock().mask_of_day(day)
 
     def describe(self) -> str:
         """The rule in plain English, such as "every day at 02:30 Europe/Berlin"."""

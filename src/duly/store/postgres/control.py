@@ -15,7 +15,8 @@ from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.postgres.claiming import Claiming
 from duly.store.postgres.finishing import UNDO_FIRST
 from duly.store.postgres.reading import TABLES
-from duly.store.postgres.rows import CLOCK, COLUMNS, NOW, columns
+from duly.store.postgres.reopening import reopened
+from duly.store.postgres.rows import CLOCK, COLUMNS, NOW
 from duly.store.postgres.submission import HOLD, INHERIT, INSTANT, TAKE_OVER
 from duly.store.records import REASON_CANCELLED, REASON_EXPIRED
 
@@ -51,28 +52,7 @@ raised AS (
     DELETE FROM {{schema}}.dead WHERE id = ANY(%(jobs)s::uuid[]) RETURNING {COLUMNS}
 )
 INSERT INTO {{schema}}.jobs ({COLUMNS})
-SELECT {
-    columns(
-        "raised",
-        state="'pending'",
-        run_at=NOW,
-        arguments="coalesce(%(arguments)s::text, raised.arguments)",
-        attempt="0",
-        crashes="0",
-        generation="raised.generation + 1",
-        alone="false",
-        expires_at="NULL",
-        worker="NULL",
-        cancel_requested_at="NULL",
-        started_at="NULL",
-        finished_at="NULL",
-        result="NULL",
-        reason="NULL",
-        stepped="raised.stepped AND raised.id = ANY(%(keeping)s::uuid[])",
-        undos="CASE WHEN raised.id = ANY(%(keeping)s::uuid[]) THEN raised.undos ELSE 0 END",
-        undoing="NULL",
-    )
-} FROM raised
+SELECT {reopened(State.PENDING, NOW, "raised.id = ANY(%(keeping)s::uuid[])")} FROM raised
 """
 RUN_NOW = f"""
 WITH {CLOCK}

@@ -27,7 +27,8 @@ from duly.policy.flow_rules import ENDED
 from duly.policy.states import CANCELLED_AT_ONCE
 from duly.store.operation import Row, Statement, Steps
 from duly.store.postgres.finishing import FINISH, UNDO_FIRST
-from duly.store.postgres.rows import CLOCK, COLUMNS, NOW, InSchema, columns, listed, utc
+from duly.store.postgres.reopening import reopened
+from duly.store.postgres.rows import CLOCK, COLUMNS, NOW, InSchema, listed, utc
 from duly.store.postgres.submission import INSTANT, insertion
 from duly.store.records import FLOW_COLUMNS, NODE_COLUMNS
 
@@ -167,28 +168,7 @@ from_archive AS (
 ),
 raised AS (SELECT * FROM from_dead UNION ALL SELECT * FROM from_archive)
 INSERT INTO {{schema}}.jobs ({COLUMNS})
-SELECT {
-    columns(
-        "raised",
-        state="'blocked'",
-        run_at="%(now)s",
-        arguments="coalesce(%(arguments)s::text, raised.arguments)",
-        attempt="0",
-        crashes="0",
-        generation="raised.generation + 1",
-        alone="false",
-        expires_at="NULL",
-        worker="NULL",
-        cancel_requested_at="NULL",
-        started_at="NULL",
-        finished_at="NULL",
-        result="NULL",
-        reason="NULL",
-        stepped=f"raised.stepped AND {_GOES_ON}",
-        undos=f"CASE WHEN {_GOES_ON} THEN raised.undos ELSE 0 END",
-        undoing="NULL",
-    )
-} FROM raised RETURNING id
+SELECT {reopened(State.BLOCKED, "%(now)s", _GOES_ON)} FROM raised RETURNING id
 """
 
 

@@ -16,7 +16,8 @@ from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.records import REASON_CANCELLED, REASON_EXPIRED
 from duly.store.sqlite.flow_tables import TABLES
 from duly.store.sqlite.reading import LIVE_JOB, SELECT
-from duly.store.sqlite.rows import COLUMN, changed, clock
+from duly.store.sqlite.reopening import reopened
+from duly.store.sqlite.rows import COLUMN, clock
 from duly.store.sqlite.settling import finish
 from duly.store.sqlite.submission import HOLD, HOLDER, INSERT
 
@@ -101,29 +102,7 @@ def _replay_one(
     keeps = keep_steps and row[COLUMN["undoing"]] is None
     if row[COLUMN["stepped"]] and not keeps:
         yield Statement(FORGET_STEPS, (row[0],))
-    yield Statement(
-        INSERT,
-        changed(
-            row,
-            state=State.PENDING.value,
-            run_at=instant,
-            arguments=row[COLUMN["arguments"]] if arguments is None else arguments,
-            attempt=0,
-            crashes=0,
-            generation=row[COLUMN["generation"]] + 1,
-            alone=0,
-            expires_at=None,
-            worker=None,
-            cancel_requested_at=None,
-            started_at=None,
-            finished_at=None,
-            result=None,
-            reason=None,
-            stepped=row[COLUMN["stepped"]] if keeps else 0,
-            undos=row[COLUMN["undos"]] if keeps else 0,
-            undoing=None,
-        ),
-    )
+    yield Statement(INSERT, reopened(row, State.PENDING, instant, arguments, keeps))
     return Replay.REPLAYED
 
 

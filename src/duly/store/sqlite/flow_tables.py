@@ -30,6 +30,7 @@ from duly.store.operation import Row, Statement, Steps
 from duly.store.records import FLOW_COLUMNS, JOB_COLUMNS, NODE_COLUMNS, record_of
 from duly.store.sqlite.finishing import is_undone_first, move, undo_first, with_ends
 from duly.store.sqlite.reading import LIVE_JOB
+from duly.store.sqlite.reopening import reopened
 from duly.store.sqlite.rows import COLUMN, array, changed, clock, job_row, micros, moment
 from duly.store.sqlite.submission import INSERT, LANE
 
@@ -201,32 +202,12 @@ class SqliteFlowTables:
         rows: list[Row] = []
         for text in TAKE_BACK.values():
             rows += yield Statement(text, [(job_id.bytes,) for job_id in ids], many=True)
-        reopened = [
-            changed(
-                row,
-                state=State.BLOCKED.value,
-                run_at=micros(now),
-                arguments=row[COLUMN["arguments"]] if arguments is None else arguments,
-                attempt=0,
-                crashes=0,
-                generation=row[COLUMN["generation"]] + 1,
-                alone=0,
-                expires_at=None,
-                worker=None,
-                cancel_requested_at=None,
-                started_at=None,
-                finished_at=None,
-                result=None,
-                reason=None,
-                stepped=int(_keeps_steps(row)),
-                undos=row[COLUMN["undos"]] if _keeps_steps(row) else 0,
-                undoing=None,
-            )
-            for row in rows
+        again = [
+            reopened(row, State.BLOCKED, micros(now), arguments, _keeps_steps(row)) for row in rows
         ]
         afresh = [(row[0],) for row in rows if not _keeps_steps(row)]
         yield Statement(FORGET_STEPS, afresh, many=True)
-        yield Statement(INSERT, reopened, many=True)
+        yield Statement(INSERT, again, many=True)
         return [id_of(row[0]) for row in rows]
 
 
