@@ -10,6 +10,7 @@ SIZE ?= normal
 ONLY ?=
 JSON ?=
 SVG ?=
+PEERS ?=
 
 VENV := .venv
 LOCK_VENV := .venv-lock
@@ -43,8 +44,8 @@ demo: setup ## Run the guided tour
 test: setup ## Run the tests; ARGS="tests/unit -k name" selects, WORKERS=4 sets the processes
 	$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
-bench: setup ## Measure beside the bare engine; ONLY=drain,latency SIZE=small JSON=bench/results/NAME.json
-	$(BIN)/python -m bench --size $(SIZE) --only '$(ONLY)' $(if $(JSON),--json $(JSON)) $(if $(SVG),--svg $(SVG)) $(ARGS)
+bench: setup ## Measure beside the bare engine; ONLY=drain,latency SIZE=small JSON=bench/results/NAME.json PEERS=1
+	$(BIN)/python -m bench --size $(SIZE) --only '$(ONLY)' $(if $(JSON),--json $(JSON)) $(if $(SVG),--svg $(SVG)) $(if $(PEERS),--peers) $(ARGS)
 
 chaos: setup ## Kill, stop and cut for minutes; DULY_CHAOS_SECONDS, _JOBS and _SEED set the storm
 	DULY_CHAOS=1 $(BIN)/pytest -n $(WORKERS) -rP --timeout 900 $(if $(ARGS),$(ARGS),tests/chaos tests/runtime)

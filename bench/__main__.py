@@ -43,7 +43,15 @@ def _names(known: tuple[str, ...], text: str, what: str) -> list[str]:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the plots here: NAME-batch.svg and NAME-backlog.svg for NAME.svg.",
 )
-def main(only: str, engines: str, size: str, target: Path | None, drawing: Path | None) -> None:
+@click.option("--peers", is_flag=True, help="Measure other task queues in the same run.")
+def main(
+    only: str,
+    engines: str,
+    size: str,
+    target: Path | None,
+    drawing: Path | None,
+    peers: bool,
+) -> None:
     """Measure Duly beside the bare engine."""
     # Ended by a signal, what was started is ended too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -54,7 +62,12 @@ def main(only: str, engines: str, size: str, target: Path | None, drawing: Path 
         click.secho(warning, fg="yellow", err=True)
     try:
         result = run(
-            scenarios, chosen, SIZES[size], on_disk(), lambda text: click.echo(text, err=True)
+            scenarios,
+            chosen,
+            SIZES[size],
+            on_disk(),
+            lambda text: click.echo(text, err=True),
+            peers,
         )
     except (NoDisk, PostgresUnavailable) as problem:
         raise click.ClickException(str(problem)) from problem

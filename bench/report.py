@@ -13,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.figures import Better, Figure
+from bench.peers import table as peer_table
+from bench.peers.measuring import PeerResult
 
 WIDTH = 160
 SIGNS = {Better.HIGHER: "≥", Better.LOWER: "≤"}
@@ -29,6 +31,7 @@ class Run:
     engines: Mapping[str, Mapping[str, str]]
     figures: Sequence[Figure]
     failures: Sequence[str]
+    peers: Sequence[PeerResult] = ()
 
 
 def show(run: Run) -> None:
@@ -55,6 +58,8 @@ def show(run: Run) -> None:
         last = scenario
     console.print(table)
     console.print(_footer(run), style="dim")
+    if run.peers:
+        peer_table.show(run.figures, run.peers, console)
     for failure in run.failures:
         console.print(Text(f"failed: {failure}", style="red"))
 
@@ -68,6 +73,7 @@ def write(run: Run, path: Path) -> None:
             asdict(figure) | {"ratio": figure.ratio, "reached": figure.reached}
             for figure in run.figures
         ],
+        "peers": peer_table.values(run.figures, run.peers),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

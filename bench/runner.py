@@ -14,6 +14,9 @@ from bench.engines.postgres import SETTINGS, PostgresEngine
 from bench.engines.protocol import Engine
 from bench.engines.sqlite import SqliteEngine
 from bench.figures import Figure
+from bench.peers.catalogue import PEERS
+from bench.peers.measuring import PeerResult
+from bench.peers.measuring import measure as measure_peer
 from bench.report import Run
 from bench.scenarios import SCENARIOS
 from bench.sizes import Size
@@ -23,10 +26,16 @@ ENGINES = ("sqlite", "postgresql")
 
 
 @contextmanager
+def _folder(place: Path) -> Iterator[Path]:
+    with TemporaryDirectory(prefix="duly-bench-", dir=place) as name:
+        yield Path(name)
+
+
+@contextmanager
 def engines(names: Sequence[str], place: Path) -> Iterator[list[Engine]]:
     """The engines of these names, with a server of our own; all files are removed afterwards."""
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(TemporaryDirectory(prefix="duly-bench-", dir=place)))
+        directory = stack.enter_context(_folder(place))
         made: list[Engine] = []
         if "sqlite" in names:
             made.append(SqliteEngine(directory))
@@ -42,6 +51,7 @@ def run(
     size: Size,
     place: Path,
     tell: Callable[[str], None],
+    with_peers: bool = False,
 ) -> Run:
     """Measure everything. What fails is noted, and the rest goes on."""
     begun, started = datetime.now(UTC), time.monotonic()
@@ -58,6 +68,12 @@ def run(
                     # Told at the end: the minutes that the others took are not lost for it.
                     kind = type(problem).__name__
                     failures.append(f"{scenario} on {engine.name}: {kind}: {problem}")
+    peers: list[PeerResult] = []
+    if with_peers:
+        with own_server(SETTINGS, place) as server, _folder(place) as directory:
+            for peer in PEERS:
+                tell(f"{time.monotonic() - started:5.0f} s  {peer.name}")
+                peers.append(measure_peer(peer, size, directory, server.url))
     return Run(
         size=size.name,
         begun=begun,
@@ -66,4 +82,5 @@ def run(
         engines=described,
         figures=figures,
         failures=failures,
+        peers=peers,
     )

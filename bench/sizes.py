@@ -33,6 +33,8 @@ class Size:
     on_disk: int
     counted: int
     idle_seconds: float
+    of_peers: int
+    on_idle_peers: int
 
 
 TINY = Size(
@@ -60,6 +62,8 @@ TINY = Size(
     on_disk=300,
     counted=200,
     idle_seconds=0.5,
+    of_peers=100,
+    on_idle_peers=5,
 )
 SMALL = Size(
     name="small",
@@ -86,6 +90,8 @@ SMALL = Size(
     on_disk=5_000,
     counted=2_000,
     idle_seconds=2.0,
+    of_peers=2_000,
+    on_idle_peers=40,
 )
 NORMAL = Size(
     name="normal",
@@ -112,6 +118,8 @@ NORMAL = Size(
     on_disk=50_000,
     counted=20_000,
     idle_seconds=20.0,
+    of_peers=10_000,
+    on_idle_peers=300,
 )
 LARGE = Size(
     name="large",
@@ -138,6 +146,8 @@ LARGE = Size(
     on_disk=200_000,
     counted=50_000,
     idle_seconds=60.0,
+    of_peers=50_000,
+    on_idle_peers=1_000,
 )
 
 SIZES = {size.name: size for size in (TINY, SMALL, NORMAL, LARGE)}

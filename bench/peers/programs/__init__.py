@@ -1,0 +1,1 @@
+"""What runs inside the peers' environments. Nothing here imports Duly or the benchmark."""
