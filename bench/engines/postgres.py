@@ -21,7 +21,7 @@ SETTINGS: Mapping[str, str] = {
     "synchronous_commit": "on",
     "full_page_writes": "on",
     "shared_buffers": "512MB",
-    "max_wal_size": "4GB",
+    "max_wal_size": "8GB",
     "max_connections": "400",
 }
 """Fully durable; the log is large enough that checkpoints are made by time alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,8 +13,10 @@ from click.testing import CliRunner
 
 from bench.__main__ import main
 from bench.figures import Better, Figure, Point, Target, percentile
+from bench.peers.measuring import PeerResult
 from bench.plot import write_plots
 from bench.report import Run, show, write
+from bench.summary import summary
 
 
 def rate(duly: float, limit: float | None = 1000.0, **more: object) -> Figure:
@@ -88,3 +91,13 @@ def test_an_unknown_scenario_is_refused_with_those_there_are() -> None:
     answer = CliRunner().invoke(main, ["--only", "drian"])
     assert answer.exit_code == 2
     assert "no scenario 'drian'; there are submit, bulk, drain" in answer.output
+
+
+def test_the_summary_quotes_what_has_a_target_and_the_peers(tmp_path: Path) -> None:
+    peer = PeerResult("Fast", "sqlite", "as it comes", ("fast==1",), bulk=10.0)
+    run = replace(run_of(rate(400, target=Target(0.5)), rate(7)), peers=[peer])
+    write(run, tmp_path / "a.json")
+    quoted = summary(json.loads((tmp_path / "a.json").read_text()))
+    assert "| drain: jobs | ratio ≥ 0.5 | 0.4 ✗ |  |" in quoted
+    assert quoted.count("drain: jobs") == 1
+    assert "| Fast (sqlite) |  |  |  |  |" in quoted
