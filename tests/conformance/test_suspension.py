@@ -303,6 +303,19 @@ def test_a_request_to_cancel_wins_over_a_suspension(scene: Scene) -> None:
     assert scene.state(job.id) is State.CANCELLED
 
 
+def test_the_steps_of_several_jobs(scene: Scene) -> None:
+    for _ in range(3):
+        scene.submit()
+    jobs = [scene.take() for _ in range(3)]
+    record(scene, write(jobs[0], "a", number=1), write(jobs[2], "c", number=2))
+    record(scene, write(jobs[2], "b", number=1))
+    asked = [job.id for job in reversed(jobs)]
+    found = scene.store.run(scene.store.steps_of(asked, scene.now))
+    assert [[step.name for step in each.steps] for each in found] == [["b", "c"], [], ["a"]]
+    assert {each.now for each in found} == {scene.now}
+    assert scene.store.run(scene.store.steps_of([], scene.now)) == []
+
+
 def test_a_stepped_job_is_not_replaced(scene: Scene) -> None:
     scene.submit(key="k")
     job = scene.take()

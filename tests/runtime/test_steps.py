@@ -6,12 +6,13 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -111,6 +112,41 @@ def test_sleeping_for_days(app: App, kind: str, clock: ManualClock) -> None:
     app.run_until_idle()
     assert job.result(timeout=5) == 3
     assert [attempt.number for attempt in job.attempts()] == [1]
+
+
+@pytest.mark.parametrize("kind", ["async", "blocking"])
+def test_what_sleepers_have_recorded_is_read_for_all_of_them_at_once(
+    app: App, kind: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands may wake at one moment: a question for each would take most of their time."""
+
+    @app.task(name="async")
+    async def async_work() -> None:
+        await duly.current().sleep("1d")
+
+    @app.task(name="blocking")
+    def blocking_work() -> None:
+        duly.current_blocking().sleep("1d")
+
+    jobs = [app.enqueue(kind) for _ in range(20)]
+    app.run_until_idle()
+    readings: list[int] = []
+    reading = app.store.steps_of
+
+    def counted(job_ids: Sequence[UUID], *args: Any) -> Any:
+        readings.append(len(job_ids))
+        return reading(job_ids, *args)
+
+    def refused(*args: Any) -> Any:
+        raise AssertionError("read one by one")
+
+    monkeypatch.setattr(app.store, "steps_of", counted, raising=False)
+    monkeypatch.setattr(app.store, "steps", refused, raising=False)
+    clock.advance(timedelta(days=1))
+    app.run_until_idle(workers=20)
+    assert {job.refresh().state for job in jobs} == {State.SUCCEEDED}
+    assert sum(readings) == 20
+    assert len(readings) < 20
 
 
 def test_an_event_in_either_order_and_a_timeout(app: App, clock: ManualClock) -> None:

@@ -17,6 +17,7 @@ from duly.errors import InvalidOption, NotInTask
 from duly.model.event import Event
 from duly.model.job import Delivery, Draft, JobRecord
 from duly.model.schedule import LastSuccess, last_success_in
+from duly.model.step import Recorded
 from duly.policy import options as option_checks
 from duly.policy.duration import parse as parse_duration
 from duly.policy.retry import RetryPolicy
@@ -113,6 +114,7 @@ class JobContext:
         port: Port | None = None,
         payload_limit: int = 1_048_576,
         is_async: bool = False,
+        recorded: Recorded | None = None,
     ) -> None:
         self.job = job
         self.is_async = is_async
@@ -121,6 +123,7 @@ class JobContext:
         """Whether the task was told to stop: what it returns after that is not its result."""
         self._report = report
         self._payload_limit = payload_limit
+        self._recorded = recorded
         self._connection: Any = None
         self._durable: Durable | None = None
         self._driver: AsyncDriver | None = None
@@ -334,7 +337,7 @@ class JobContext:
                 "instead, with ctx.using(transactional=True)",
             )
         if self._durable is None:
-            self._durable = Durable(self.job, self._payload_limit)
+            self._durable = Durable(self.job, self._payload_limit, self._recorded)
         return self._durable
 
     @property

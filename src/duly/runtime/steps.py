@@ -107,8 +107,11 @@ Talk = Generator[Request | Call | Pause | Turn | Quiet, Any, T]
 class Durable:
     """What one attempt knows of its job's steps."""
 
-    def __init__(self, job: JobRecord, payload_limit: int) -> None:
+    def __init__(
+        self, job: JobRecord, payload_limit: int, recorded: Recorded | None = None
+    ) -> None:
         self.job = job
+        self._given = recorded
         self.suspended = False
         """Whether the attempt is to end because it waits."""
         self._limit = payload_limit
@@ -123,8 +126,10 @@ class Durable:
         return tuple(self._waits.values())
 
     def load(self) -> Talk[None]:
-        """Read what earlier attempts have recorded."""
-        recorded: Recorded = yield Load(self.job.id)
+        """Read what earlier attempts have recorded, unless it was read with the claim."""
+        recorded = self._given
+        if recorded is None:
+            recorded = yield Load(self.job.id)
         self._loaded_at = (recorded.now, clock.monotonic())
         self._book = StepBook(recorded.steps)
 
@@ -239,7 +244,7 @@ class Durable:
         key, step = self._book.reach("sleep", StepKind.SLEEP, mark, key)
         if step is not None and self._passed(step.until):
             return
-        if step is None:
+        if step is None and self._book.sleeps_for_ever():
             yield Turn()
             if self._book.sleeps_for_ever():
                 raise StepChanged(
@@ -248,6 +253,7 @@ class Durable:
                     "for ever. Where the moment is computed, take ctx.now() and ctx.random(), "
                     "which are recorded, or give the sleep a key=",
                 )
+        if step is None:
             blank = self._step("sleep", key, StepKind.SLEEP, mark)
             step = msgspec.structs.replace(blank, state=StepState.WAITING, until=until)
             write = StepWrite(token=self.job.token, step=step, delay=delay)

@@ -16,6 +16,7 @@ from duly.model.attempt import Outcome
 from duly.model.job import Delivery, JobRecord
 from duly.model.query import Demand
 from duly.model.settlement import Settlement, release
+from duly.model.step import Recorded
 from duly.policy.flow_inputs import with_values
 from duly.policy.verdict import Verdict, is_worn_out, settlement
 from duly.registry.task import Registry, TaskDefinition
@@ -270,8 +271,9 @@ class Worker:
         self._no_claim.clear()
         try:
             jobs = await self._claim_up_to(free)
+            recorded = await self._recorded_of(jobs)
             for job in self._startable(jobs):
-                self._start(job)
+                self._start(job, recorded.get(job.id))
         finally:
             self._no_claim.set()
         if jobs:
@@ -340,6 +342,24 @@ class Worker:
             for job in jobs
         ]
 
+    async def _recorded_of(self, jobs: list[JobRecord]) -> dict[UUID, Recorded]:
+        """What earlier attempts of these jobs have recorded, read for all of them at once."""
+        stepped = [
+            job.id
+            for job in jobs
+            if job.stepped
+            and not self._executor.runs_elsewhere(job, self._registry.require(job.task))
+        ]
+        if not stepped:
+            return {}
+        try:
+            found = await self._store.arun(self._store.steps_of(stepped))
+        except StoreError:
+            # They are claimed, and nobody is told: given back at the next turn.
+            self._claims_unknown = True
+            raise
+        return dict(zip(stepped, found, strict=True))
+
     async def _release_unknown_claims(self) -> None:
         """After a claim whose commit is unknown: give back what was claimed without a word."""
         held = await self._store.arun(self._store.held(self.id))
@@ -373,7 +393,7 @@ class Worker:
                 self._settler.put(release(job.id, job.token))
         return chosen
 
-    def _start(self, job: JobRecord) -> None:
+    def _start(self, job: JobRecord, recorded: Recorded | None) -> None:
         definition = self._registry.require(job.task)
         context = self._surroundings.context(
             job,
@@ -381,6 +401,7 @@ class Worker:
             self._port,
             self.settings.payload_limit,
             definition.is_async or job.undoing is not None,
+            recorded,
         )
         slot = Slot(job, definition, context)
         self._running[job.id] = slot

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -26,7 +26,7 @@ from duly.model.journal import JournalEntry
 from duly.model.schedule import ScheduleRecord, Tick
 from duly.model.schedule import Step as ScheduleStep
 from duly.model.settlement import Settlement
-from duly.model.step import FOREVER, Step, StepWrite, Wait
+from duly.model.step import FOREVER, Recorded, Step, StepWrite, Wait
 from duly.policy.states import FINAL
 from duly.store.operation import Wake
 
@@ -166,6 +166,14 @@ def wakes_of(settlements: Sequence[Settlement]) -> frozenset[Wake]:
     if any(each.scheduled for each in settlements):
         wakes.add(Wake.SCHEDULERS)
     return frozenset(wakes)
+
+
+def by_job(job_ids: Sequence[UUID], steps: Iterable[Step], now: datetime) -> list[Recorded]:
+    """The steps of several jobs, apart, in the order of the ids."""
+    found: dict[UUID, list[Step]] = {job_id: [] for job_id in job_ids}
+    for step in steps:
+        found[step.job_id].append(step)
+    return [Recorded(now, found[job_id]) for job_id in job_ids]
 
 
 def until_of(write: StepWrite, now: datetime) -> Step:

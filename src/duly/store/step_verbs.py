@@ -28,6 +28,12 @@ class StepVerbs(Protocol):
         """All recorded steps of the job, in the order they were recorded."""
         ...
 
+    def steps_of(
+        self, job_ids: Sequence[UUID], now: datetime | None = None
+    ) -> Operation[list[Recorded]]:
+        """The same for each of these jobs, in their order."""
+        ...
+
     def record(
         self, writes: Sequence[StepWrite], now: datetime | None = None
     ) -> Operation[list[Step | None]]:

@@ -23,9 +23,11 @@ from duly.store.postgres.step_rows import (
 )
 from duly.store.postgres.submission import INSTANT
 from duly.store.postgres.suspension import FITTING
+from duly.store.records import by_job
 
 READ = f"""
-SELECT {STEP_LIST} FROM {{schema}}.steps WHERE job_id = %(job)s::uuid ORDER BY number, at
+SELECT {STEP_LIST} FROM {{schema}}.steps WHERE job_id = ANY(%(jobs)s::uuid[])
+ORDER BY number, at
 """
 STORED = f"""
 SELECT {STEP_LIST} FROM {{schema}}.steps
@@ -89,6 +91,11 @@ class StepLog(Settling):
     def steps(self, job_id: UUID, now: datetime | None = None) -> Operation[Recorded]:
         return Operation(lambda: self._steps(job_id, now), writes=False, atomic=False)
 
+    def steps_of(
+        self, job_ids: Sequence[UUID], now: datetime | None = None
+    ) -> Operation[list[Recorded]]:
+        return Operation(lambda: self._steps_of(job_ids, now), writes=False, atomic=False)
+
     def record(
         self, writes: Sequence[StepWrite], now: datetime | None = None
     ) -> Operation[list[Step | None]]:
@@ -112,9 +119,13 @@ class StepLog(Settling):
         return Operation(lambda: self._purge_steps(before, limit), atomic=False)
 
     def _steps(self, job_id: UUID, now: datetime | None) -> Steps[Recorded]:
-        rows = yield Statement(self.text(READ), {"job": job_id})
+        (recorded,) = yield from self._steps_of([job_id], now)
+        return recorded
+
+    def _steps_of(self, job_ids: Sequence[UUID], now: datetime | None) -> Steps[list[Recorded]]:
+        rows = yield Statement(self.text(READ), {"jobs": list(job_ids)})
         ((instant,),) = yield Statement(INSTANT, {"now": now})
-        return Recorded(utc(instant), [step_record(row) for row in rows])
+        return by_job(job_ids, map(step_record, rows), utc(instant))
 
     def _record(
         self, writes: Sequence[StepWrite], now: datetime | None

@@ -16,7 +16,12 @@ WRITE_STEP = (
     + ", ".join(f"{name} = excluded.{name}" for name in STEP_COLUMNS if name not in STEP_IDENTITY)
     + " WHERE steps.state <> 'done'"
 )
-READ_STEPS = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE job_id = ? ORDER BY number, at"
+READ_STEP = f"SELECT {', '.join(STEP_COLUMNS)} FROM steps WHERE job_id = ? AND name = ? AND key = ?"
+# (a JSON array of ids in hexadecimal digits)
+READ_STEPS = (
+    f"SELECT {', '.join(STEP_COLUMNS)} FROM steps"
+    " WHERE job_id IN (SELECT unhex(value) FROM json_each(?)) ORDER BY number, at"
+)
 EVENT_LIST = ", ".join(EVENT_COLUMNS)
 
 

@@ -10,10 +10,11 @@ import msgspec
 
 from duly.model.step import EventWait, Recorded, Step, StepKind, StepState, StepWrite
 from duly.store.operation import Operation, Statement, Steps, Wake
-from duly.store.records import until_of
-from duly.store.sqlite.rows import clock, micros, moment
+from duly.store.records import by_job, until_of
+from duly.store.sqlite.rows import array, clock, micros, moment
 from duly.store.sqlite.step_rows import (
     EVENT_LIST,
+    READ_STEP,
     READ_STEPS,
     WRITE_STEP,
     event_record,
@@ -27,7 +28,6 @@ FENCE = (
     "UPDATE jobs SET stepped = 1, expires_at = NULL, undos = undos + ? WHERE id = ? AND token = ?"
     " AND state = 'running' RETURNING id"
 )
-STORED = f"{READ_STEPS.replace('ORDER BY number, at', 'AND name = ? AND key = ?')}"
 FIRST_EVENT = f"SELECT {EVENT_LIST} FROM events WHERE {FITTING} ORDER BY number LIMIT 1"
 FORGET_STEPS = (
     "DELETE FROM steps WHERE (job_id, name, key) IN (SELECT job_id, name, key FROM steps"
@@ -42,8 +42,13 @@ FORGET_IDLE_WAITS = (
 
 
 def _steps(job_id: UUID, now: datetime | None) -> Steps[Recorded]:
-    rows = yield Statement(READ_STEPS, (job_id.bytes,))
-    return Recorded(moment(clock(now)), [step_record(row) for row in rows])
+    (recorded,) = yield from _steps_of([job_id], now)
+    return recorded
+
+
+def _steps_of(job_ids: Sequence[UUID], now: datetime | None) -> Steps[list[Recorded]]:
+    rows = yield Statement(READ_STEPS, (array([job_id.hex for job_id in job_ids]),))
+    return by_job(job_ids, map(step_record, rows), moment(clock(now)))
 
 
 def record(writes: Sequence[StepWrite], now: datetime | None) -> Steps[list[Step | None]]:
@@ -60,7 +65,7 @@ def record(writes: Sequence[StepWrite], now: datetime | None) -> Steps[list[Step
         yield Statement(WRITE_STEP, step_row(step, instant))
         if write.draft is not None:
             yield from enqueue_again([write.draft], now)
-        (row,) = yield Statement(STORED, (step.job_id.bytes, step.name, step.key))
+        (row,) = yield Statement(READ_STEP, (step.job_id.bytes, step.name, step.key))
         answers.append(step_record(row))
     return answers
 
@@ -92,6 +97,11 @@ class StepLog:
 
     def steps(self, job_id: UUID, now: datetime | None = None) -> Operation[Recorded]:
         return Operation(lambda: _steps(job_id, now), writes=False)
+
+    def steps_of(
+        self, job_ids: Sequence[UUID], now: datetime | None = None
+    ) -> Operation[list[Recorded]]:
+        return Operation(lambda: _steps_of(job_ids, now), writes=False)
 
     def record(
         self, writes: Sequence[StepWrite], now: datetime | None = None
