@@ -101,6 +101,7 @@ def test_another_tools_tables_are_left_alone(directory: Path) -> None:
         ("journal", "full", Journal.FULL),
         ("fair_share", 1, 1.0),
         ("keep_dead", "30d", 30 * 86400.0),
+        ("keep_events", "90d", 90 * 86400.0),
         ("keep_most_dead", "1000", 1000),
         ("url", "postgres://host/db", "postgres://host/db"),
         ("listen_url", "postgresql://host/db", "postgresql://host/db"),

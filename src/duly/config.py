@@ -74,6 +74,9 @@ class Config:
     keep_dead: float = 90 * 86400.0
     """Seconds that dead jobs are kept."""
 
+    keep_events: float = 30 * 86400.0
+    """Seconds that events are kept, for jobs that wait for them later."""
+
     keep_most_succeeded: int | None = None
     """The most succeeded jobs that are kept, the latest ones; no limit by default."""
 
@@ -108,7 +111,7 @@ class Config:
                 )
                 for state in KEPT
             }
-        return RetentionPolicy(default, special)
+        return RetentionPolicy(default, special, timedelta(seconds=self.keep_events))
 
 
 def load(
@@ -176,7 +179,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _checked(name: str, value: Any, origin: str) -> Any:
     where = f"{origin}: setting {name}"
-    if name in ("lease", "grace") or name in KEEP_AGES:
+    if name in ("lease", "grace", "keep_events") or name in KEEP_AGES:
         return _seconds(value, where)
     if name in KEEP_COUNTS:
         return _count(value, where, 10**12)

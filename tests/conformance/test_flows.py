@@ -479,6 +479,42 @@ def test_no_more_flows_of_a_name_are_active_than_allowed(scene: Scene) -> None:
     assert third.record().state is FlowState.SUCCEEDED
 
 
+def test_a_flow_that_is_retried_waits_for_its_turn(scene: Scene) -> None:
+    failed, running, queued = (FlowScene(scene).node("only").node("end", "only") for _ in range(3))
+    failed.submit(max_active=1)
+    failed.kill("only")
+    running.submit(max_active=1)
+    queued.submit(max_active=1)
+    assert failed.retry() is FlowChange.DONE
+    assert failed.record().state is FlowState.QUEUED
+    assert failed.states()["only"] is HELD
+    assert failed.retry() is FlowChange.NOTHING
+    running.succeed("only")
+    running.succeed("end")
+    assert [flow.record().state for flow in (failed, queued)] == [
+        FlowState.RUNNING,
+        FlowState.QUEUED,
+    ]
+    failed.succeed("only")
+    failed.succeed("end")
+    assert failed.record().state is FlowState.SUCCEEDED
+    assert queued.record().state is FlowState.RUNNING
+
+
+def test_a_replay_in_a_flow_that_waits_for_its_turn_does_not_start_it(scene: Scene) -> None:
+    failed, running = (FlowScene(scene).node("one").node("two") for _ in range(2))
+    failed.submit(FailurePolicy.CONTINUE, max_active=1)
+    failed.kill("one", "two")
+    running.submit(max_active=1)
+    for name in ("one", "two"):
+        replay = scene.store.replay([failed.ids[name]], None, scene.now)
+        assert scene.store.run(replay) == [Replay.REPLAYED]
+        assert failed.record().state is FlowState.QUEUED
+    running.cancel()
+    failed.succeed("one", "two")
+    assert failed.record().state is FlowState.SUCCEEDED
+
+
 def test_room_is_found_by_whoever_looks(scene: Scene) -> None:
     first, second = (FlowScene(scene).node("only") for _ in range(2))
     first.submit(max_active=1)

@@ -22,10 +22,11 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What is kept of each state, and what other queues do instead."""
+    """What is kept of jobs in each state, what other queues do instead, and of events."""
 
     default: Mapping[State, Keep]
     queues: Mapping[str, Mapping[State, Keep]] = field(default_factory=dict)
+    events: timedelta = timedelta(days=30)
 
     def keep(self, state: State, queue: str | None) -> Keep:
         """What holds for this state in this queue."""

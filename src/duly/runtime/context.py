@@ -114,16 +114,16 @@ class JobContext:
         port: Port | None = None,
         payload_limit: int = 1_048_576,
         is_async: bool = False,
-        recorded: Recorded | None = None,
     ) -> None:
         self.job = job
         self.is_async = is_async
         self.port = port
         self.noticed = False
         """Whether the task was told to stop: what it returns after that is not its result."""
+        self.recorded: Recorded | None = None
+        """The steps that earlier attempts have recorded, where they were read with the claim."""
         self._report = report
         self._payload_limit = payload_limit
-        self._recorded = recorded
         self._connection: Any = None
         self._durable: Durable | None = None
         self._driver: AsyncDriver | None = None
@@ -337,7 +337,7 @@ class JobContext:
                 "instead, with ctx.using(transactional=True)",
             )
         if self._durable is None:
-            self._durable = Durable(self.job, self._payload_limit, self._recorded)
+            self._durable = Durable(self.job, self._payload_limit, self.recorded)
         return self._durable
 
     @property

@@ -18,7 +18,6 @@ MOST_BATCHES = 50
 FORGET_EVERY = 5
 TEND_EVERY = 30
 TICKS_KEPT = timedelta(days=90)
-EVENTS_KEPT = timedelta(days=30)
 
 logger = logging.getLogger("duly.janitor")
 
@@ -57,7 +56,7 @@ class Janitor:
         chores = [
             (store.free_keys(BATCH), BATCH),
             (store.purge_ticks(now - TICKS_KEPT, BATCH), BATCH),
-            (store.purge_events(now - EVENTS_KEPT, BATCH), BATCH),
+            (store.purge_events(now - self._retention.events, BATCH), BATCH),
             (store.purge_flows(oldest, FLOWS_AT_ONCE), FLOWS_AT_ONCE),
             (store.purge_steps(oldest, BATCH), BATCH),
             (store.purge_journal(oldest, BATCH), BATCH),

@@ -401,8 +401,8 @@ class Worker:
             self._port,
             self.settings.payload_limit,
             definition.is_async or job.undoing is not None,
-            recorded,
         )
+        context.recorded = recorded
         slot = Slot(job, definition, context)
         self._running[job.id] = slot
         self._limits.watch(slot, self._executor.runs_elsewhere(job, definition))

@@ -213,7 +213,7 @@ def retry(
         if jobs:
             back |= set((yield from tables.reopen_jobs(jobs, theirs, instant)))
     yield from tables.write_nodes(reopening.nodes, {})
-    board = Board([reopening.flow])
+    board = Board([(yield from _in_line(tables, flows[0], reopening.flow))])
     board.add(reopening.nodes)
     board.add(node for node in nodes.values() if node.state is NodeState.HELD)
     for job_id in reopening.jobs:
@@ -228,6 +228,15 @@ def retry(
             board.reconsider(node.id, _blamed(node, nodes, edges))
     yield from _carry_out(tables, board, instant)
     return FlowChange.DONE
+
+
+def _in_line(tables: FlowTables, before: FlowRecord, opened: FlowRecord) -> Steps[FlowRecord]:
+    """A flow that had ended and is opened again, or queued where there is no room for it."""
+    waits = before.state is FlowState.QUEUED
+    if before.state in FINISHED and opened.max_active is not None:
+        yield from tables.lock_name(opened.name)
+        waits = (yield from tables.active(opened.name)) >= opened.max_active
+    return msgspec.structs.replace(opened, state=FlowState.QUEUED) if waits else opened
 
 
 def start_queued(tables: FlowTables, names: Iterable[str], now: datetime | None) -> Steps[int]:
