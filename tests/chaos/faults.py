@@ -51,6 +51,8 @@ class Faults:
             self.pause_a_process,
             self.pause_a_tree,
             self.drain,
+            self.give_up_the_living,
+            self.give_up_the_living,
         ]
 
     def add_proxy(self, proxy: CuttingProxy) -> None:
@@ -161,6 +163,14 @@ class Faults:
         self.leaving.append(worker)
         self._replace(worker)
         self.count["worker drained"] += 1
+
+    def give_up_the_living(self) -> None:
+        """Somebody takes the jobs of a live worker back, as if it were dead: from that moment it is
+        a zombie that does not know, and only its stale tokens keep it from finishing them."""
+        store = self._observer.store
+        for worker in store.run(store.workers())[:1]:
+            store.run(store.reap([worker.id], "given up by mistake", expired_only=False))
+            self.count["live process given up"] += 1
 
     def _one(self) -> WorkerProcess:
         return self._chance.choice(self.workers)
