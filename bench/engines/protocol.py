@@ -57,7 +57,7 @@ class Bare(Protocol):
         ...
 
     def finish(self, jobs: list[tuple[object, int]], result: str) -> None:
-        """Move these jobs to the archive and write their attempts, if their tokens still hold."""
+        """Move these jobs to the archive, if their tokens still hold."""
         ...
 
     def close(self) -> None:

@@ -36,11 +36,6 @@ CREATE TABLE bare.archive (
     worker uuid, started_at timestamptz, finished_at timestamptz NOT NULL, result text
 );
 CREATE INDEX archive_id ON bare.archive (id);
-CREATE TABLE bare.attempts (
-    job_id uuid NOT NULL, token integer NOT NULL, worker uuid, started_at timestamptz NOT NULL,
-    ended_at timestamptz NOT NULL, outcome text NOT NULL
-);
-CREATE INDEX attempts_job ON bare.attempts (job_id);
 """
 _VALUES = ("id", "task", "queue", "priority", "state", "run_at", "created_at", "arguments")
 _COPY = f"COPY bare.jobs ({', '.join(_VALUES)}, token, attempt) FROM STDIN (FORMAT BINARY)"
@@ -68,10 +63,6 @@ WITH ended AS MATERIALIZED (
 gone AS (
     DELETE FROM bare.jobs USING ended
     WHERE id = job AND token = number AND state = 'running' RETURNING jobs.*
-),
-attempt AS (
-    INSERT INTO bare.attempts (job_id, token, worker, started_at, ended_at, outcome)
-    SELECT id, token, worker, started_at, clock_timestamp(), 'succeeded' FROM gone
 )
 INSERT INTO bare.archive ({_COLUMNS}, finished_at, result)
 SELECT {_COLUMNS.replace("state", "'succeeded'")}, clock_timestamp(), %s FROM gone
@@ -125,7 +116,7 @@ class BarePostgres:
         return self._connection.execute(_CLAIM, values, binary=True).fetchall()
 
     def finish(self, jobs: list[tuple[object, int]], result: str) -> None:
-        """Move these jobs to the archive and write their attempts."""
+        """Move these jobs to the archive."""
         ids, tokens = [job for job, _ in jobs], [token for _, token in jobs]
         self._connection.execute(_FINISH, (ids, tokens, result))
 

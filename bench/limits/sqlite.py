@@ -34,10 +34,6 @@ CREATE TABLE archive (
     worker BLOB, started_at INTEGER, finished_at INTEGER NOT NULL, result TEXT
 ) STRICT;
 CREATE INDEX archive_finished ON archive (state, finished_at);
-CREATE TABLE attempts (
-    job_id BLOB NOT NULL, token INTEGER NOT NULL, worker BLOB, started_at INTEGER NOT NULL,
-    ended_at INTEGER NOT NULL, outcome TEXT NOT NULL, PRIMARY KEY (job_id, token)
-) STRICT, WITHOUT ROWID;
 """
 _INSERT = f"INSERT INTO jobs ({_COLUMNS}) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, 0, 0, NULL, NULL)"
 _CLAIM = """
@@ -52,10 +48,6 @@ _ARCHIVE = f"""
 INSERT INTO archive ({_COLUMNS}, finished_at, result)
 SELECT {_COLUMNS.replace("state", "'succeeded'")}, ?, ? FROM jobs
 WHERE id = ? AND token = ? AND state = 'running'
-"""
-_ATTEMPT = """
-INSERT INTO attempts (job_id, token, worker, started_at, ended_at, outcome)
-SELECT id, token, worker, started_at, ?, 'succeeded' FROM jobs WHERE id = ? AND token = ?
 """
 _DELETE = "DELETE FROM jobs WHERE id = ? AND token = ?"
 
@@ -113,11 +105,10 @@ class BareSqlite:
         return jobs
 
     def finish(self, jobs: list[tuple[object, int]], result: str) -> None:
-        """Move these jobs to the archive and write their attempts."""
+        """Move these jobs to the archive."""
         now = time.time_ns() // 1000
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(_ATTEMPT, ((now, *job) for job in jobs))
         connection.executemany(_ARCHIVE, ((now, result, *job) for job in jobs))
         connection.executemany(_DELETE, jobs)
         connection.execute("COMMIT")

@@ -1,6 +1,6 @@
 """Draining a full queue of jobs that do nothing, with `duly worker` processes.
 
-The limit: bare loops that claim, write the attempt and archive, 200 jobs a batch.
+The limit: bare loops that claim and archive, 200 jobs a batch.
 """
 
 from __future__ import annotations

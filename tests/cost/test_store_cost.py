@@ -40,9 +40,9 @@ ON_POSTGRESQL: dict[str, Cost] = {
     },
     "settle": {
         "statements": 1 / BATCH,
-        "pages": 12.5,
-        "log records": 5.0,
-        "log bytes": 589,
+        "pages": 9.5,
+        "log records": 3.0,
+        "log bytes": 361,
     },
 }
 ROWS_READ = 4.1
@@ -53,11 +53,11 @@ ROWS_READ = 4.1
 ON_SQLITE: dict[str, Cost] = {
     "submit in bulk": {"statements": 6 / JOBS, "steps": 170, "log bytes": 227},
     "submit one by one": {"statements": 6, "steps": 236, "log bytes": 14_700},
-    "claim": {"statements": 8 / BATCH, "steps": 241, "log bytes": 408},
-    "settle": {"statements": 7 / BATCH, "steps": 233, "log bytes": 927},
+    "claim": {"statements": 8 / BATCH, "steps": 240, "log bytes": 408},
+    "settle": {"statements": 6 / BATCH, "steps": 184, "log bytes": 705},
 }
 
-ROWS_HANDLED = {"claim": 20.1, "settle": 14.1}
+ROWS_HANDLED = {"claim": 20.1, "settle": 13.1}
 """Rows that pass through the nodes of the statements' plans."""
 
 Spoil = Callable[[Lives], None]
