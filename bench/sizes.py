@@ -29,6 +29,7 @@ class Size:
     drained_per_backlog: int
     behind_horizon: int
     recoveries: int
+    starts: int
     run_by_one_child: int
     on_disk: int
     counted: int
@@ -58,6 +59,7 @@ TINY = Size(
     drained_per_backlog=100,
     behind_horizon=400,
     recoveries=1,
+    starts=1,
     run_by_one_child=200,
     on_disk=300,
     counted=200,
@@ -86,6 +88,7 @@ SMALL = Size(
     drained_per_backlog=1_000,
     behind_horizon=8_000,
     recoveries=1,
+    starts=5,
     run_by_one_child=2_000,
     on_disk=5_000,
     counted=2_000,
@@ -114,6 +117,7 @@ NORMAL = Size(
     drained_per_backlog=10_000,
     behind_horizon=120_000,
     recoveries=3,
+    starts=15,
     run_by_one_child=20_000,
     on_disk=50_000,
     counted=20_000,
@@ -142,6 +146,7 @@ LARGE = Size(
     drained_per_backlog=20_000,
     behind_horizon=600_000,
     recoveries=5,
+    starts=25,
     run_by_one_child=200_000,
     on_disk=200_000,
     counted=50_000,
