@@ -9,6 +9,7 @@ ARGS ?=
 SIZE ?= normal
 ONLY ?=
 JSON ?=
+SEEDS ?= 0-999
 SVG ?=
 PEERS ?=
 
@@ -24,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos bench lint types check lock clean
+.PHONY: help setup demo test chaos simulate bench lint types check lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +50,9 @@ bench: setup ## Measure beside the bare engine; ONLY=drain,latency SIZE=small JS
 
 chaos: setup ## Kill, stop and cut for minutes; DULY_CHAOS_SECONDS, _JOBS and _SEED set the storm
 	DULY_CHAOS=1 $(BIN)/pytest -n $(WORKERS) -rP --timeout 900 $(if $(ARGS),$(ARGS),tests/chaos tests/runtime)
+
+simulate: setup ## Run the state machine under faults in virtual time; SEEDS=0-9999, or SEEDS=17 for one
+	$(BIN)/python -m tests.simulation.simulator $(SEEDS)
 
 lint: setup ## Check style, formatting and the direction of imports
 	$(BIN)/ruff check $(CODE)
