@@ -29,6 +29,7 @@ from duly import (
     group,
 )
 from duly.model.identifiers import new_id
+from tests.support.fleet import until
 
 
 class Etl:
@@ -254,6 +255,74 @@ def test_a_task_that_submits_a_flow_submits_it_once(app: App, etl: Etl) -> None:
     assert run.wait(timeout=30).job("load").result() == 3
 
 
+def test_a_schedule_submits_a_flow_at_each_tick(app: App, etl: Etl) -> None:
+    @app.every(seconds=1)
+    def often() -> str:
+        with app.flow("often", max_active=1) as flow:
+            etl.load.job(rows=etl.extract.job(3).output)
+        return str(flow.submit().id)
+
+    with app.running():
+        until(lambda: len(app.flows.list(name="often", state="succeeded")) > 1)
+    runs = {str(run.id): run for run in app.flows.list(name="often")}
+    jobs = [job for job in app.list(task="often") if job.state is State.SUCCEEDED]
+    assert len({job.record.scheduled_for for job in jobs}) == len(jobs)
+    assert [runs[job.result(timeout=0)].record.parent_id for job in jobs] == [
+        job.id for job in jobs
+    ]
+    assert {run.record.schedule_id for run in runs.values()} == {app.schedules.get("often").id}
+
+
+@pytest.mark.parametrize("policy", ["cancel", "continue", "pause"])
+def test_a_node_is_undone_before_its_flow_moves_on(app: App, etl: Etl, policy: str) -> None:
+    undo = etl.tell
+
+    @app.task(retries=0)
+    async def saga() -> int:
+        ctx = duly.current()
+        await ctx.on_failure(undo, "stock is back")
+        await ctx.on_failure(undo, "money is back")
+        await ctx.step("charge", etl.ran.append, "charge")
+        if etl.broken:
+            raise ValueError("no parcel")
+        return 1
+
+    etl.broken.add("parcel")
+    with app.flow("orders", on_failure=policy) as flow:
+        etl.tell.job("shipped", total=saga.job().output).named("shipped")
+        flow.at_end(etl.tell.job("end").named("end"))
+    run = flow.submit()
+    app.run_until_idle(timeout=60)
+    undone = ["charge", "tell money is back", "tell stock is back"]
+    if policy == "pause":
+        assert (run.refresh().state, etl.ran) == ("paused", undone)
+    else:
+        assert (run.refresh().state, etl.ran) == ("failed", [*undone, "tell end"])
+    etl.broken.clear()
+    etl.ran.clear()
+    run.retry()
+    app.run_until_idle(timeout=60)
+    assert run.refresh().state == "succeeded"
+    assert etl.ran == ["charge", "tell shipped", "tell end"]
+
+
+def test_a_cancelled_flow_ends_when_its_sleeping_node_is_undone(app: App, etl: Etl) -> None:
+    @app.task(retries=0)
+    async def saga() -> None:
+        ctx = duly.current()
+        await ctx.on_failure(etl.tell, "money is back")
+        await ctx.sleep("30d")
+
+    with app.flow("orders") as flow:
+        saga.job() >> etl.tell.job("shipped")
+    run = flow.submit()
+    app.run_until_idle(timeout=60)
+    run.cancel()
+    assert run.refresh().state == "cancelling"
+    app.run_until_idle(timeout=60)
+    assert (run.refresh().state, etl.ran) == ("cancelled", ["tell money is back"])
+
+
 def test_a_result_of_no_declared_type_is_checked_when_it_arrives(app: App, etl: Etl) -> None:
     @app.task(retries=3)
     def anything() -> Any:
@@ -375,6 +444,10 @@ class TestRefusals:
     def test_what_is_no_option(self, sqlite_app: App, etl: Etl) -> None:
         with pytest.raises(InvalidOption, match="on_failure: must be one of 'cancel'"):
             sqlite_app.flow("x", on_failure="explode")
+        with pytest.raises(InvalidOption, match="known are queued, running"):
+            sqlite_app.flows.list(state="done")
+        with pytest.raises(InvalidOption, match="limit"):
+            sqlite_app.flows.list(limit=0)
         with pytest.raises(InvalidOption, match="max_active"):
             sqlite_app.flow("x", max_active=0)
         with refused(sqlite_app, "no key of its own"):

@@ -769,6 +769,24 @@ def test_compensations_of_a_cancelled_sleeper(app: App) -> None:
     assert (ended.state, ended.reason) == (State.CANCELLED, "changed my mind")
 
 
+def test_a_cancelled_job_s_children_are_jobs_of_their_own(app: App) -> None:
+    @app.task
+    def child() -> None:
+        duly.current_blocking().sleep("1d")
+
+    @app.task
+    def parent() -> None:
+        duly.current_blocking().spawn(child)
+
+    job = parent.enqueue()
+    app.run_until_idle()
+    job.cancel()
+    (started,) = [step.child_id for step in app.steps(job.id) if step.child_id]
+    assert [job.refresh().state, app.get(started).state] == [State.CANCELLED, State.WAITING]
+    app.cancel(started)
+    assert app.get(started).state is State.CANCELLED
+
+
 def test_success_undoes_nothing(app: App) -> None:
     done = Effects()
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, TypedDict
+from enum import StrEnum
+from functools import partial
+from typing import Any, TypedDict, TypeVar
 
 from duly.errors import InvalidOption
 from duly.model.job import State
 from duly.model.query import JobFilter
 from duly.policy import options
+
+S = TypeVar("S", bound=StrEnum)
 
 MOST = 10_000
 
@@ -53,17 +57,18 @@ def page(limit: int) -> int:
     return limit
 
 
-def _states(value: State | str | Iterable[State | str], option: str) -> frozenset[State]:
+def states_of(kind: type[S], value: str | Iterable[str], option: str = "state") -> frozenset[S]:
+    """One state or several, of jobs or of flows."""
     given = [value] if isinstance(value, str) else value
     try:
-        return frozenset(State(each) for each in given)
+        return frozenset(kind(each) for each in given)
     except (TypeError, ValueError) as error:
-        known = ", ".join(state.value for state in State)
+        known = ", ".join(state.value for state in kind)
         raise InvalidOption(option, f"{error}; known are {known}") from None
 
 
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
-    "state": _states,
+    "state": partial(states_of, State),
     "queue": options.queue,
     "task": options.task,
     "key": options.key,

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from duly.client.client import Client, as_id
+from duly.client.filtering import page, states_of
 from duly.client.job import Job
 from duly.client.options import Duration
 from duly.errors import FlowNotSucceeded, InvalidFlow, UnknownFlow
@@ -156,7 +157,7 @@ class FlowRuns:
         self,
         *,
         name: str | None = None,
-        state: FlowState | Iterable[FlowState] | None = None,
+        state: str | Iterable[str] | None = None,
         limit: int = 100,
         before: UUID | str | None = None,
     ) -> list[FlowRun]:
@@ -168,7 +169,7 @@ class FlowRuns:
         self,
         *,
         name: str | None = None,
-        state: FlowState | Iterable[FlowState] | None = None,
+        state: str | Iterable[str] | None = None,
         limit: int = 100,
         before: UUID | str | None = None,
     ) -> Iterable[FlowRun]:
@@ -179,16 +180,13 @@ class FlowRuns:
     def _listing(
         self,
         name: str | None,
-        state: FlowState | Iterable[FlowState] | None,
+        state: str | Iterable[str] | None,
         limit: int,
         before: UUID | str | None,
     ) -> Operation[Any]:
-        states = None
-        if state is not None:
-            states = frozenset([state] if isinstance(state, str) else state)
-            states = frozenset(map(FlowState, states))
+        states = None if state is None else states_of(FlowState, state)
         cursor = None if before is None else as_id(before)
-        return self._client.store.flows(limit, name, states, cursor)
+        return self._client.store.flows(page(limit), name, states, cursor)
 
     def _run(self, flow_id: UUID, record: FlowRecord | None) -> FlowRun:
         if record is None:
