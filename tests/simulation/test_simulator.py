@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +51,17 @@ def test_a_protection_that_is_taken_out_is_missed(
 ) -> None:
     protection(monkeypatch)
     assert any(World(seed).run().violations for seed in (*seeds, *FURTHER))
+
+
+def test_many_seeds_run_in_processes() -> None:
+    finished = subprocess.run(
+        [sys.executable, "-m", "tests.simulation.simulator", "0-1"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "2 runs in" in finished.stdout
+    assert "red seeds: none" in finished.stdout

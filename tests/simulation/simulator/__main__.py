@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from tests.simulation.simulator.world import Outcome, World
+from tests.simulation.simulator.world import Outcome, run
 
 NEWS_EVERY = 30.0
 
@@ -23,11 +23,6 @@ def seeds_of(text: str) -> range:
         raise SystemExit(
             f"SEEDS={text}: expected one seed such as 17, or a range such as 0-9999"
         ) from None
-
-
-def run(seed: int) -> Outcome:
-    """One world."""
-    return World(seed).run()
 
 
 def outcomes(seeds: range) -> Iterator[Outcome]:

@@ -185,6 +185,11 @@ class World:
             self.problems.append(f"unexpected: {context.get('message')}: {error!r}")
 
 
+def run(seed: int) -> Outcome:
+    """The run of this seed."""
+    return World(seed).run()
+
+
 class _Store(InlineSqliteStore):
     """With a journal, whose clock is the simulation's, and a table for effects."""
 

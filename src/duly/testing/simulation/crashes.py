@@ -72,6 +72,7 @@ class CrashReport:
 
         Effects whose text contains one of `allowed` may happen more often.
         """
+        __tracebackhide__ = True
         excused = tuple(allowed)
         doubled = [effect for effect in self.doubled if not any(each in effect for each in excused)]
         if doubled or self.missing:
@@ -86,9 +87,8 @@ class CrashReport:
         lines += [f"  {'x' if run.doubled or run.missing else ' '} {run}" for run in self.runs]
         if doubled:
             lines.append(
-                "What a step does is safe from repetition when the service it calls is handed "
-                "duly.current().idempotency_key, or when it is transactional: "
-                "ctx.using(transactional=True)."
+                "A repetition does no harm where the service that is called gets "
+                "duly.current().idempotency_key, or where the step or the task is transactional."
             )
         return "\n".join(lines)
 

@@ -31,6 +31,7 @@ def find(app: App, task: Task[..., Any] | str, args: Args, kwargs: Kwargs) -> li
 
 def require(app: App, task: Task[..., Any] | str, args: Args, kwargs: Kwargs) -> Job[Any]:
     """The last of them; AssertionError when there is none."""
+    __tracebackhide__ = True
     found = find(app, task, args, kwargs)
     if not found:
         raise AssertionError(_missing(app, task, _given(app, task, args, kwargs)))
@@ -39,6 +40,7 @@ def require(app: App, task: Task[..., Any] | str, args: Args, kwargs: Kwargs) ->
 
 def forbid(app: App, task: Task[..., Any] | str, args: Args, kwargs: Kwargs) -> None:
     """AssertionError when there is one."""
+    __tracebackhide__ = True
     found = find(app, task, args, kwargs)
     if found:
         lines = [f"{_call(_name(task), _given(app, task, args, kwargs))} was enqueued:"]

@@ -123,10 +123,12 @@ class Simulation:
     def assert_enqueued(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> Job[Any]:
         """The last job of the task with these arguments; AssertionError, which tells what was
         submitted, when there is none."""
+        __tracebackhide__ = True
         return enqueued.require(self.app, task, args, kwargs)
 
     def assert_not_enqueued(self, task: AnyTask, /, *args: Any, **kwargs: Any) -> None:
         """The opposite of assert_enqueued."""
+        __tracebackhide__ = True
         enqueued.forbid(self.app, task, args, kwargs)
 
     def crash_everywhere(
