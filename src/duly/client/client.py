@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -35,8 +34,7 @@ T = TypeVar("T")
 BATCH = 5000
 
 
-@dataclass(slots=True)
-class _Joined:
+class _Joined(msgspec.Struct):
     """The transaction of an open `transaction()` block.
 
     A task or thread started inside the block may outlive it, and is on its own from then on.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar
 from uuid import UUID
@@ -48,8 +47,7 @@ _WHEN = {
 }
 
 
-@dataclass(slots=True)
-class NodeSpec:
+class NodeSpec(msgspec.Struct):
     """A node in the making. `gets` are parameters that get results of other nodes, the whole list
     of them where a group was given; `each` is the parameter that gets the items of `source`."""
 
@@ -58,7 +56,7 @@ class NodeSpec:
     definition: TaskDefinition | None
     rule: Rule = Rule.ALL_SUCCEEDED
     at_end: bool = False
-    gets: dict[str, Prepared[Any] | Group] = field(default_factory=dict)
+    gets: dict[str, Prepared[Any] | Group] = msgspec.field(default_factory=dict)
     each: str | None = None
     source: Prepared[Any] | str | None = None
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
+
+import msgspec
 
 from duly.errors import InvalidOption
 from duly.model.job import KeyPolicy
@@ -36,8 +37,7 @@ class SubmissionOptions(TypedDict, total=False):
     connection: object | None
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """What one submission asks for beyond its task's defaults; None means the default."""
 
     delay: timedelta | None = None
@@ -71,7 +71,7 @@ class Options:
             values.setdefault("delay", None)
         if "delay" in values:
             values.setdefault("run_at", None)
-        merged = replace(self, **values)
+        merged = msgspec.structs.replace(self, **values)
         if merged.key is None and (merged.key_window or merged.key_policy is not KeyPolicy.RETURN):
             raise InvalidOption("key", "key_policy and key_window need a key, such as 'order:42'")
         return merged

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+
+import msgspec
 
 from duly.model.job import State
 
@@ -12,20 +13,18 @@ KEPT = (State.SUCCEEDED, State.CANCELLED, State.DEAD)
 DAY = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(msgspec.Struct, frozen=True):
     """How long, and how many, of one state are kept."""
 
     age: timedelta
     most: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionPolicy:
+class RetentionPolicy(msgspec.Struct, frozen=True):
     """What is kept of jobs in each state, what other queues do instead, and of events."""
 
     default: Mapping[State, Keep]
-    queues: Mapping[str, Mapping[State, Keep]] = field(default_factory=dict)
+    queues: Mapping[str, Mapping[State, Keep]] = msgspec.field(default_factory=dict)
     events: timedelta = timedelta(days=30)
 
     def keep(self, state: State, queue: str | None) -> Keep:
@@ -44,8 +43,7 @@ class RetentionPolicy:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Purge:
+class Purge(msgspec.Struct, frozen=True):
     """One thing to forget: jobs of a state that finished before a moment, or beyond a number."""
 
     state: State

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
+
+import msgspec
 
 from duly.errors import InvalidOption
 
@@ -65,8 +66,7 @@ def listed(delays: Sequence[timedelta]) -> Backoff:
 DEFAULT_BACKOFF = exponential()
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(msgspec.Struct, frozen=True):
     """Whether a failed attempt is followed by another, and when.
 
     An exception in `give_up_on` ends the job at once; when `retry_on` is given, one that is not

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+import msgspec
 
 from duly.errors import ConfigurationError, UnknownTask
 from duly.model.catalogue import CatalogueEntry
@@ -17,8 +18,7 @@ from duly.registry.scheduling import DeclaredSchedules
 from duly.registry.subscribing import DeclaredSubscriptions
 
 
-@dataclass(frozen=True, slots=True)
-class TaskDefaults:
+class TaskDefaults(msgspec.Struct, frozen=True):
     """What a task's jobs get unless a submission says otherwise."""
 
     queue: str = "default"
@@ -31,8 +31,7 @@ class TaskDefaults:
     max_crashes: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(msgspec.Struct, frozen=True):
     """How a task's code is run."""
 
     isolate: bool = False
@@ -40,8 +39,7 @@ class Execution:
     memory_limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
+class Hooks(msgspec.Struct, frozen=True):
     """Functions called with the job's record after an outcome is stored.
 
     They are called at most once, by the worker that stored the outcome, and not at all when that

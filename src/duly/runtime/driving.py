@@ -7,8 +7,9 @@ import inspect
 import threading
 from collections.abc import Awaitable
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from duly.clock import runtime_clock as clock
 from duly.runtime.step_port import Port
@@ -21,8 +22,7 @@ REACTION = 2.0
 TURNS = 5
 
 
-@dataclass(slots=True)
-class Scope:
+class Scope(msgspec.Struct):
     """What the code of a step may ask for."""
 
     idempotency_key: str

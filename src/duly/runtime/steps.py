@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NoReturn, TypeVar
@@ -62,8 +61,7 @@ class Unstorable(Exception):
     and end the same way."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepOptions:
+class StepOptions(msgspec.Struct, frozen=True):
     """How one step is run."""
 
     key: str | None = None
@@ -73,8 +71,7 @@ class StepOptions:
     transactional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """Call the step's function. With `commit` its writes and its record go into one transaction,
     and the answer is the recorded step."""
 
@@ -86,8 +83,7 @@ class Call:
     commit: Callable[[Any], StepWrite] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     """Wait for some seconds, here."""
 
     seconds: float

@@ -8,8 +8,9 @@ line the migration is one that older code can live with.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from importlib import resources
+
+import msgspec
 
 from duly.errors import SchemaAhead, SchemaBehind
 
@@ -17,8 +18,7 @@ _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _BREAKS = re.compile(r"-- breaks releases below (\d{4})")
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(msgspec.Struct, frozen=True):
     """One step from a schema to the next."""
 
     number: int
@@ -27,8 +27,7 @@ class Migration:
     oldest_release: int
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaVersion:
+class SchemaVersion(msgspec.Struct, frozen=True):
     """Where a database stands: its last migration, and the oldest code that can use it."""
 
     number: int

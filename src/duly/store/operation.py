@@ -7,17 +7,17 @@ connection: the store's own, blocking or not, or the caller's, of whatever libra
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", covariant=True)
 Row = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True):
     """One SQL text with its parameters; with `many`, run once for each of a list of them."""
 
     text: str
@@ -36,8 +36,7 @@ class Wake(StrEnum):
     SCHEDULERS = "schedulers"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation(Generic[Answer]):
+class Operation(msgspec.Struct, Generic[Answer], frozen=True):
     """A verb with its arguments, not yet run. It may be started again after a rollback.
 
     `atomic` operations need a transaction around their statements; others are one statement,
@@ -50,7 +49,7 @@ class Operation(Generic[Answer]):
     again: Callable[[], Steps[Answer]] | None = None
     writes: bool = True
     atomic: bool = True
-    wakes: frozenset[Wake] = field(default_factory=frozenset)
+    wakes: frozenset[Wake] = msgspec.field(default_factory=frozenset)
     quiet: bool = False
 
 
