@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -12,10 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import apsw
-import psutil
 import psycopg
 
 from duly import App
+from duly.policy.reaping import after_crash
 from duly.testing import Loss
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.fleet import Fleet, WorkerProcess, send
@@ -37,7 +38,7 @@ class Faults:
     ) -> None:
         self.count: Counter[str] = Counter()
         self.losses: list[Loss] = []
-        self.stopped: list[tuple[float, list[int]]] = []
+        self._pauses: list[tuple[threading.Timer, list[int]]] = []
         self.workers = [site.start(*OPTIONS) for _ in range(2)]
         self.leaving: list[WorkerProcess] = []
         self._site = site
@@ -51,8 +52,8 @@ class Faults:
             self.pause_a_process,
             self.pause_a_tree,
             self.drain,
-            self.give_up_the_living,
-            self.give_up_the_living,
+            self.take_from_the_living,
+            self.take_from_the_living,
         ]
 
     def add_proxy(self, proxy: CuttingProxy) -> None:
@@ -103,15 +104,14 @@ class Faults:
         self._kinds.append(lock)
 
     def strike(self) -> None:
-        """One fault, or two at once; and those who were stopped for long enough go on."""
-        self._let_go_on(time.monotonic())
+        """One fault, or two at once."""
         self._revive()
         for _ in range(self._chance.choice([1, 1, 2])):
             self._chance.choice(self._kinds)()
 
     def end(self) -> None:
         """No more faults: everybody goes on."""
-        self._let_go_on(float("inf"))
+        self._end_pauses()
         self._revive()
 
     def _revive(self) -> None:
@@ -158,19 +158,21 @@ class Faults:
     def drain(self) -> None:
         """One worker is told to stop, as in a deployment; another takes its place."""
         worker = self._one()
-        self._let_go_on(float("inf"))
+        self._end_pauses()
         send(worker.pid, signal.SIGTERM)
         self.leaving.append(worker)
         self._replace(worker)
         self.count["worker drained"] += 1
 
-    def give_up_the_living(self) -> None:
-        """Somebody takes the jobs of a live worker back, as if it were dead: from that moment it is
-        a zombie that does not know, and only its stale tokens keep it from finishing them."""
+    def take_from_the_living(self) -> None:
+        """Somebody takes the jobs of a live worker back, as if it were dead. It does not know, and
+        goes on: only its stale tokens keep it from finishing what others have by then."""
         store = self._observer.store
-        for worker in store.run(store.workers())[:1]:
-            store.run(store.reap([worker.id], "given up by mistake", expired_only=False))
-            self.count["live process given up"] += 1
+        for worker in store.run(store.workers()):
+            held = [job_id for job_id, _ in store.run(store.held(worker.id))]
+            jobs = [job for job in store.run(store.get(held)) if job is not None and job.worker]
+            ends = [after_crash(job, "given up by mistake") for job in jobs]
+            self.count["job taken from the living"] += sum(store.run(store.settle(ends)))
 
     def _one(self) -> WorkerProcess:
         return self._chance.choice(self.workers)
@@ -189,15 +191,23 @@ class Faults:
         self.losses += [Loss(worker=worker, at=datetime.now(UTC)) for worker in ids]
 
     def _pause(self, pids: list[int]) -> None:
+        """Stop processes for a while. A timer lets them go on: whoever strikes may himself wait for
+        a lock that they hold."""
         for pid in pids:
             send(pid, signal.SIGSTOP)
-        until = time.monotonic() + self._chance.uniform(0.2, self._longest_pause)
-        self.stopped.append((until, pids))
+        seconds = self._chance.uniform(0.2, self._longest_pause)
+        timer = threading.Timer(seconds, _let_go_on, [pids])
+        timer.daemon = True
+        timer.start()
+        self._pauses.append((timer, pids))
 
-    def _let_go_on(self, now: float) -> None:
-        for until, pids in list(self.stopped):
-            if until <= now:
-                for pid in reversed(pids):
-                    with suppress(psutil.Error):
-                        send(pid, signal.SIGCONT)
-                self.stopped.remove((until, pids))
+    def _end_pauses(self) -> None:
+        for timer, pids in self._pauses:
+            timer.cancel()
+            _let_go_on(pids)
+        self._pauses.clear()
+
+
+def _let_go_on(pids: list[int]) -> None:
+    for pid in reversed(pids):
+        send(pid, signal.SIGCONT)

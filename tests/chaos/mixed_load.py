@@ -48,7 +48,8 @@ class Client:
         self._number += 1
         tasks, chance, number = self._tasks, self._chance, self._number
         kinds = [tasks.block, tasks.wait, tasks.once, tasks.pay, tasks.stepped, tasks.parent]
-        task = chance.choices([*kinds, tasks.alone], weights=[6, 6, 2, 3, 2, 1, 0.3])[0]
+        kinds += [tasks.slow, tasks.alone]
+        task = chance.choices(kinds, weights=[6, 6, 2, 3, 2, 1, 2, 0.3])[0]
         options: dict[str, Any] = {"priority": chance.choice([1, 5, 5, 10, 20])}
         kind = chance.random()
         if kind < 0.2:

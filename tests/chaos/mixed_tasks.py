@@ -42,6 +42,14 @@ async def wait(number: int) -> int:
     return judge(number)
 
 
+@app.task(retries=3, backoff=0.05)
+async def slow(number: int) -> int:
+    """Long enough for another to have claimed it when its holder is given up and goes on."""
+    note("begin")
+    await asyncio.sleep(0.5 + number % 10 / 5)
+    return judge(number)
+
+
 @app.task(retries=3, backoff=0.05, isolate=True)
 def alone(number: int) -> int:
     note("begin")
