@@ -46,7 +46,8 @@ class InlineSqliteStore(SqliteStore):
         """See Store.run."""
         with self._turn:
             result = self._run(operation)
-        self._tell(operation.wakes)
+        if result or not operation.quiet:
+            self._tell(operation.wakes)
         return result
 
     async def arun(self, operation: Operation[T]) -> T:

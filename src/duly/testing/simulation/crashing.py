@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from duly.model.job import Delivery, JobRecord
 from duly.model.settlement import Settlement
