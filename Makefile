@@ -37,6 +37,7 @@ $(INSTALLED): $(LOCK) pyproject.toml
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCK)
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m compileall -q src
 	@touch $@
 
 demo: setup ## Run the guided tour

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import itertools
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import psutil
 import pytest
 
 from duly import App, ConfigurationError, Job, State
-from duly.model.settlement import Settlement
+from duly.model.settlement import Settlement, release
 from duly.runtime import embedded
 from duly.runtime.settler import Settler
 from duly.runtime.worker import Worker
@@ -233,6 +234,32 @@ def test_an_outcome_that_is_late_is_refused_aloud(
     assert [attempt.outcome.value for attempt in job.attempts()] == ["crashed", "succeeded"]
     assert f"refused: the outcome succeeded of job {job.id} under token 1" in caplog.text
     app.close()
+
+
+def test_a_job_that_comes_back_while_its_first_attempt_runs(app: App) -> None:
+    """Somebody has taken it from its worker by mistake: each attempt has its own end."""
+    held = [threading.Event(), threading.Event()]
+    numbers = itertools.count(1)
+    started: list[int] = []
+
+    @app.task
+    def long() -> int:
+        number = next(numbers)
+        started.append(number)
+        if number <= len(held):
+            held[number - 1].wait(60)
+        return number
+
+    with app.running(workers=2):
+        job = long.enqueue()
+        until(lambda: len(started) == 1)
+        app.store.run(app.store.settle([release(job.id, job.refresh().record.token)]))
+        until(lambda: len(started) == 2)
+        held[0].set()
+        held[1].set()
+        assert job.result(timeout=60) == 2
+        assert long.enqueue().result(timeout=60) == 3
+    assert [each.outcome.value for each in job.attempts()] == ["released", "succeeded"]
 
 
 def _lease_left(app: App) -> float:

@@ -159,6 +159,13 @@ class Fleet:
         self.workers: list[WorkerProcess] = []
         self._mark = uuid.uuid4().hex
         self._header = _HEADER.format(url=url, lease=lease, grace=grace)
+        # A module that changes within a second, and not in its length, is taken for its compiled
+        # form: the tasks are to have none.
+        self._variables = {
+            MARK: self._mark,
+            "PYTHONFAULTHANDLER": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         self.write_tasks(tasks)
         self.tasks = self._import()
         self.app: App = self.tasks.app
@@ -308,7 +315,7 @@ class Fleet:
             return subprocess.Popen(
                 command,
                 cwd=self.folder,
-                env=environment | {MARK: self._mark, "PYTHONPATH": path, "PYTHONFAULTHANDLER": "1"},
+                env=environment | self._variables | {"PYTHONPATH": path},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -323,7 +330,11 @@ class Fleet:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        spec.loader.exec_module(module)
+        writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            sys.dont_write_bytecode = writes
         return module
 
 

@@ -89,7 +89,9 @@ class Worker:
         self._registry = registry
         self._tasks = tuple(sorted(definition.name for definition in registry))
         self._loop = asyncio.get_running_loop()
-        self._running: dict[UUID, Slot] = {}
+        self._running: dict[tuple[UUID, int], Slot] = {}
+        """By job and token: one that was taken from this worker by mistake may be given to it again
+        while the code of the first attempt still runs."""
         self._surroundings = surroundings or Surroundings()
         hands = self._surroundings.hands(settings.concurrency)
         self._executor = Executor(store, transaction, isolation, settings, hands, self._finish)
@@ -363,11 +365,10 @@ class Worker:
     async def _release_unknown_claims(self) -> None:
         """After a claim whose commit is unknown: give back what was claimed without a word."""
         held = await self._store.arun(self._store.held(self.id))
-        unknown = [release(job_id, token) for job_id, token in held if job_id not in self._running]
-        settling = {each.job_id for each in self._settler.waiting}
-        for each in unknown:
-            if each.job_id not in settling:
-                self._settler.put(each)
+        known = {(each.job_id, each.token) for each in self._settler.waiting} | self._running.keys()
+        for job_id, token in held:
+            if (job_id, token) not in known:
+                self._settler.put(release(job_id, token))
         self._claims_unknown = False
 
     def _startable(self, jobs: list[JobRecord]) -> list[JobRecord]:
@@ -404,7 +405,7 @@ class Worker:
         )
         context.recorded = recorded
         slot = Slot(job, definition, context)
-        self._running[job.id] = slot
+        self._running[job.id, job.token] = slot
         self._limits.watch(slot, self._executor.runs_elsewhere(job, definition))
         if slot.deadline is not None and slot.deadline == self._first_deadline():
             self.deadline_is_near()
@@ -448,7 +449,7 @@ class Worker:
         if slot.closed:
             return
         slot.close()
-        del self._running[slot.job.id]
+        del self._running[slot.job.id, slot.job.token]
         self.finished_jobs += 1
         self._surroundings.ended(slot.job, verdict)
         self._reporter.capture.forget(slot.job)
@@ -536,9 +537,9 @@ class Worker:
         if self._running:
             self._looked_for_cancellations = self._loop.time()
             requested = await self._store.arun(self._store.cancel_requests(self.id))
-            for job_id, token in requested:
-                slot = self._running.get(job_id)
-                if slot is not None and slot.job.token == token and not slot.stopping:
+            for attempt in requested:
+                slot = self._running.get(attempt)
+                if slot is not None and not slot.stopping:
                     slot.stopping = True
                     slot.interrupt()
         return CANCELLATION_LOOK
