@@ -1,48 +1,32 @@
-"""What the janitor forgets."""
+"""Housekeeping keeps up with what there is to forget."""
 
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
-import duly
-from duly import App, ManualClock
-from duly.config import load
+from duly import App, State
+from duly.policy.retention import KEPT, Keep, RetentionPolicy
 from duly.runtime import janitor
-from duly.runtime.janitor import Janitor
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
+from duly.runtime.janitor import PERIOD, Janitor
 
 
-def test_old_events_and_steps_go_however_many_there_are(
-    url: str, monkeypatch: pytest.MonkeyPatch
+def test_it_comes_back_soon_while_there_is_more_to_forget(
+    app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = ManualClock(START)
-    app = App(url, clock=clock)
-    app.migrate()
+    monkeypatch.setattr(janitor, "BATCH", 2)
+    monkeypatch.setattr(janitor, "MOST_BATCHES", 2)
 
     @app.task
     def work() -> None:
-        ctx = duly.current_blocking()
-        for number in range(5):
-            ctx.step("one", int, number)
+        return None
 
-    for number in range(5):
-        app.emit("old", number)
-    job = work.enqueue()
+    app.enqueue_many(work.job() for _ in range(9))
     app.run_until_idle()
-    assert len(app.steps(job.id)) == 5
-    clock.advance(timedelta(days=2))
-    app.emit("new")
-    config = load({"keep_events": "1d", "keep_succeeded": "1d", "keep_cancelled": "1d"})
-    monkeypatch.setattr(janitor, "BATCH", 2)
-    cleaner = Janitor(app.store, config.retention())
-    for _ in range(10):
-        asyncio.run(cleaner.tick())
-        clock.advance(timedelta(hours=1))
-    assert [event.name for event in app.events()] == ["new"]
-    if not app.store.drops_whole_days:
-        assert app.steps(job.id) == []
-    app.close()
+    policy = RetentionPolicy(dict.fromkeys(KEPT, Keep(timedelta(days=30), most=0)))
+    keeper = Janitor(app.store, policy)
+    pauses = [asyncio.run(keeper.tick()) for _ in range(4)]
+    assert not app.list(limit=10, state=State.SUCCEEDED)
+    assert [pause < PERIOD / 2 for pause in pauses] == [True, True, False, False]
