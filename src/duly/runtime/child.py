@@ -14,12 +14,13 @@ from duly.clock import runtime_clock as clock
 from duly.runtime.frames import framed, read_frame, receive
 from duly.runtime.isolation import Isolation
 from duly.runtime.lease import LeaseBoard, LeaseClock
+from duly.runtime.leaving import Ending
 from duly.runtime.logs import configure_logs
 from duly.runtime.machine import resident_bytes
 from duly.runtime.messages import Drain, Lost, Orders, Pulse, ToWorker
 from duly.runtime.parent import die_with_parent, leave_stopping_to_the_parent
 from duly.runtime.target import load_target
-from duly.runtime.worker import Ending, Worker
+from duly.runtime.worker import Worker
 
 PULSE = 1.0
 STOPPED_SHORT = 75

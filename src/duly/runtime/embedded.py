@@ -23,6 +23,7 @@ from duly.runtime.isolation import Isolation
 from duly.runtime.janitor import Janitor
 from duly.runtime.keeper import ThreadKeeper
 from duly.runtime.lease import LeaseBoard, LeaseClock
+from duly.runtime.leaving import Ending
 from duly.runtime.loop import Loop
 from duly.runtime.machine import describe
 from duly.runtime.messages import Charge, Farewell, Lost
@@ -30,7 +31,7 @@ from duly.runtime.reconciler import Reconciler
 from duly.runtime.scheduler import Scheduler
 from duly.runtime.settings import WorkerSettings
 from duly.runtime.watchdog import Watchdog
-from duly.runtime.worker import Ending, Worker
+from duly.runtime.worker import Worker
 from duly.store.protocol import Store
 
 REACTION = 1.0

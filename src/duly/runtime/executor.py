@@ -73,7 +73,7 @@ class Executor:
         job, definition = slot.job, slot.definition
         if job.undoing is not None:
             slot.task = self._loop.create_task(self._run_on_loop(slot))
-        elif self.runs_elsewhere(job, definition):
+        elif slot.elsewhere:
             slot.task = self._loop.create_task(self._run_isolated(slot))
         elif job.delivery is Delivery.TRANSACTIONAL:
             self._send_to_thread(slot, lambda: self._in_transaction(slot))

@@ -10,19 +10,40 @@ from uuid import UUID
 
 from duly.errors import StoreError
 from duly.model.attempt import Outcome
-from duly.model.job import State
+from duly.model.job import JobRecord, State
 from duly.model.query import Reaped
 from duly.model.settlement import Settlement
 from duly.registry.task import Registry, TaskDefinition
+from duly.runtime.chores import Chores
 from duly.store.protocol import Store
 
 logger = logging.getLogger("duly.worker")
 
 
-async def call_hooks(store: Store, definition: TaskDefinition, settled: Settlement) -> None:
-    """Call what the task wants called after this settlement."""
-    failed = settled.outcome in (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.CRASHED)
-    await _call(store, definition, settled.job_id, settled.state, failed)
+class Hooks:
+    """Calls what the tasks of one worker want called, once an outcome of theirs has landed."""
+
+    def __init__(self, store: Store, chores: Chores) -> None:
+        self._store = store
+        self._chores = chores
+        self._awaited: dict[tuple[UUID, int], TaskDefinition] = {}
+
+    def expect(self, job: JobRecord, definition: TaskDefinition) -> None:
+        """An outcome of this job is about to be written."""
+        self._awaited[job.id, job.token] = definition
+
+    def written(self, batch: Sequence[Settlement], landed: Sequence[bool]) -> None:
+        """These outcomes have been written, or refused."""
+        if not self._awaited:
+            return
+        for settled, accepted in zip(batch, landed, strict=True):
+            definition = self._awaited.pop((settled.job_id, settled.token), None)
+            if definition is not None and accepted:
+                self._chores.begin(self._call(definition, settled))
+
+    async def _call(self, definition: TaskDefinition, settled: Settlement) -> None:
+        failed = settled.outcome in (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.CRASHED)
+        await _call(self._store, definition, settled.job_id, settled.state, failed)
 
 
 async def call_hooks_of_reaped(store: Store, registry: Registry, reaped: Sequence[Reaped]) -> None:

@@ -24,17 +24,17 @@ class TimeLimits:
         self._give_up = give_up
         self._loop = asyncio.get_running_loop()
 
-    def watch(self, slot: Slot, elsewhere: bool) -> None:
+    def watch(self, slot: Slot) -> None:
         """Begin to count; for code that runs in a process beside this one when it starts there.
 
         That has its time to start, too, before it is given up.
         """
         hard, soft = slot.job.timeout, slot.definition.execution.soft_timeout
         if hard is not None:
-            self._count(slot, hard, STARTING if elsewhere else 0.0)
-            if elsewhere:
+            self._count(slot, hard, STARTING if slot.elsewhere else 0.0)
+            if slot.elsewhere:
                 slot.code_starts = lambda: self._count(slot, hard, 0.0)
-        if soft is not None and not elsewhere:
+        if soft is not None and not slot.elsewhere:
             limit = soft.total_seconds()
             slot.timers.append(self._loop.call_later(limit, self._remind, slot, limit))
 

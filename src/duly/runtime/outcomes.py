@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from duly.model.attempt import Failure
 from duly.model.job import JobRecord, State
 from duly.model.settlement import Settlement
 from duly.runtime.logs import about
@@ -11,10 +12,8 @@ from duly.runtime.logs import about
 logger = logging.getLogger("duly.worker")
 
 
-def log_outcome(job: JobRecord, outcome: Settlement) -> None:
+def log_failure(job: JobRecord, outcome: Settlement, error: Failure) -> None:
     """Tell failures and deaths; what succeeds is not told, for there is too much of it."""
-    if outcome.error is None:
-        return
     dead = outcome.state is State.DEAD
     logger.log(
         logging.ERROR if dead else logging.WARNING,
@@ -22,8 +21,8 @@ def log_outcome(job: JobRecord, outcome: Settlement) -> None:
         job.attempt,
         job.max_attempts,
         outcome.outcome.value,
-        outcome.error.type,
-        outcome.error.message,
+        error.type,
+        error.message,
         f"the job is dead ({outcome.reason})"
         if dead
         else f"the next follows in {outcome.delay.total_seconds():.1f} s",

@@ -27,6 +27,7 @@ class Slot:
         "context",
         "deadline",
         "definition",
+        "elsewhere",
         "errand",
         "job",
         "kill",
@@ -37,10 +38,14 @@ class Slot:
         "timers",
     )
 
-    def __init__(self, job: JobRecord, definition: TaskDefinition, context: JobContext) -> None:
+    def __init__(
+        self, job: JobRecord, definition: TaskDefinition, context: JobContext, elsewhere: bool
+    ) -> None:
+        """`elsewhere` says whether its code runs in a process beside this one."""
         self.job = job
         self.definition = definition
         self.context = context
+        self.elsewhere = elsewhere
         self.task: asyncio.Task[None] | None = None
         self.errand: Errand | None = None
         self.kill: Callable[[], None] | None = None

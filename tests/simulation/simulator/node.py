@@ -15,12 +15,13 @@ from duly.runtime.isolation import Isolation
 from duly.runtime.janitor import Janitor
 from duly.runtime.keeper import LeaseKeeper
 from duly.runtime.lease import LeaseClock
+from duly.runtime.leaving import Ending
 from duly.runtime.loop import Loop
 from duly.runtime.scheduler import Scheduler
 from duly.runtime.settings import WorkerSettings
 from duly.runtime.surroundings import Watch
 from duly.runtime.watchdog import Watchdog
-from duly.runtime.worker import Ending, Worker
+from duly.runtime.worker import Worker
 from duly.store.operation import Wake
 from duly.store.protocol import Store
 from duly.testing.simulation.surroundings import NoIsolation, SimulatedSurroundings
