@@ -22,7 +22,7 @@ from duly.errors import DulyError, KeyConflict, LeaseLost
 from duly.model.attempt import Failure, Outcome
 from duly.model.identifiers import new_id
 from duly.model.job import Delivery, Draft, JobRecord, KeyPolicy, State
-from duly.model.query import Demand
+from duly.model.query import Demand, Enqueued
 from duly.model.settlement import Settlement, bury, cancel, release, retry, snooze, succeed
 from duly.policy.states import CHARGED, FINAL, LIVE, is_legal
 from duly.store.operation import Operation
@@ -290,8 +290,9 @@ class Comparison(RuleBasedStateMachine):
         for draft in each:
             if draft.id not in self.ids:
                 self.ids.append(draft.id)
-        self._compare(
-            self.store.enqueue(each, self.now), lambda: self.model.enqueue(each, self.now)
+        operation = self.store.enqueue(each, self.now)
+        assert _outcome(lambda: _told(self.store.run(operation))) == _outcome(
+            lambda: _told(self.model.enqueue(each, self.now))
         )
 
     def _job(self, pick: int) -> UUID:
@@ -312,6 +313,10 @@ class Comparison(RuleBasedStateMachine):
 
     def _compare(self, operation: Operation[T], expected: Callable[[], T]) -> None:
         assert _outcome(lambda: self.store.run(operation)) == _outcome(expected)
+
+
+def _told(answers: list[Enqueued]) -> list[tuple[JobRecord, bool, bool]]:
+    return [(answer.job, answer.created, answer.replaced) for answer in answers]
 
 
 def _outcome(act: Callable[[], T]) -> T | tuple[type[DulyError], ...]:

@@ -263,8 +263,7 @@ class Client:
         self, prepared: Sequence[Prepared[Any]], answers: Sequence[Enqueued]
     ) -> list[Job[Any]]:
         return [
-            Job(answer.job, self, each.decode, answer.created)
-            for each, answer in zip(prepared, answers, strict=True)
+            Job(answer, self, each.decode) for each, answer in zip(prepared, answers, strict=True)
         ]
 
 

@@ -13,7 +13,7 @@ from duly.client.options import Duration
 from duly.errors import JobCancelled, JobFailed, ResultTimeout, UnknownJob
 from duly.model.attempt import Attempt
 from duly.model.job import JobRecord, State, Status
-from duly.model.query import Cancellation
+from duly.model.query import Cancellation, Enqueued
 from duly.policy.duration import parse as parse_duration
 from duly.policy.states import FINAL
 from duly.service.explain import Explanation
@@ -31,19 +31,22 @@ class Job(Generic[R_co]):
     `created` is false when the submission that returned this found its key held by this job.
     """
 
-    __slots__ = ("_client", "_decode", "created", "record")
+    __slots__ = ("_client", "_decode", "_seen", "created")
 
     def __init__(
-        self,
-        record: JobRecord,
-        client: Client,
-        decode: Callable[[str], Any],
-        created: bool = False,
+        self, seen: JobRecord | Enqueued, client: Client, decode: Callable[[str], Any]
     ) -> None:
-        self.record = record
-        self.created = created
+        self.created = isinstance(seen, Enqueued) and seen.created
+        self._seen = seen
         self._client = client
         self._decode = decode
+
+    @property
+    def record(self) -> JobRecord:
+        """The job as of the last look."""
+        if isinstance(self._seen, Enqueued):
+            self._seen = self._seen.job
+        return self._seen
 
     @property
     def id(self) -> UUID:
@@ -72,13 +75,13 @@ class Job(Generic[R_co]):
 
     def refresh(self) -> Job[R_co]:
         """Look again."""
-        self.record = self._found(self._client.run(self._client.store.get([self.id]))[0])
+        self._seen = self._found(self._client.run(self._client.store.get([self.id]))[0])
         return self
 
     async def arefresh(self) -> Job[R_co]:
         """Look again."""
         operation = self._client.store.get([self.id])
-        self.record = self._found((await self._client.arun(operation))[0])
+        self._seen = self._found((await self._client.arun(operation))[0])
         return self
 
     def result(self, timeout: Duration | None = None) -> R_co:
@@ -93,7 +96,7 @@ class Job(Generic[R_co]):
             return self._outcome_by(seconds)
         future = self._client.waiting.enter(self.id)
         try:
-            self.record = self._found(future.result(seconds))
+            self._seen = self._found(future.result(seconds))
         except FutureTimeout:
             self._keep(self._client.waiting.last_seen(self.id))
         finally:
@@ -108,7 +111,7 @@ class Job(Generic[R_co]):
             return self._outcome_by(seconds)
         future: Future[JobRecord | None] = self._client.waiting.enter(self.id)
         try:
-            self.record = self._found(await asyncio.wait_for(asyncio.wrap_future(future), seconds))
+            self._seen = self._found(await asyncio.wait_for(asyncio.wrap_future(future), seconds))
         except TimeoutError:
             self._keep(self._client.waiting.last_seen(self.id))
         finally:
@@ -146,7 +149,7 @@ class Job(Generic[R_co]):
 
     def _keep(self, record: JobRecord | None) -> None:
         if record is not None:
-            self.record = record
+            self._seen = record
 
     def _outcome_by(self, seconds: float | None) -> R_co:
         record = self.record

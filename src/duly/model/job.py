@@ -95,6 +95,40 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     schedule_id: str | None = None
     scheduled_for: datetime | None = None
 
+    def stored(self, now: datetime) -> JobRecord:
+        """The pending job that this becomes when it is stored at `now`."""
+        run_at = self.run_at
+        if run_at is None:
+            run_at = now if self.delay is None else now + self.delay
+        expires_at = self.expires_at
+        if expires_at is None and self.expires_after is not None:
+            expires_at = now + self.expires_after
+        return JobRecord(
+            id=self.id,
+            task=self.task,
+            queue=self.queue,
+            priority=self.priority,
+            state=State.PENDING,
+            run_at=run_at,
+            created_at=now,
+            arguments=self.arguments,
+            max_attempts=self.max_attempts,
+            max_crashes=self.max_crashes,
+            delivery=self.delivery,
+            key=self.key,
+            key_window=self.key_window,
+            owner=self.owner,
+            tenant=self.tenant,
+            timeout=self.timeout,
+            expires_at=expires_at,
+            tags=self.tags,
+            metadata=self.metadata,
+            parent_id=self.parent_id,
+            flow_id=self.flow_id,
+            schedule_id=self.schedule_id,
+            scheduled_for=self.scheduled_for,
+        )
+
 
 class JobRecord(msgspec.Struct, frozen=True, gc=False):
     """A job as it is stored, at one moment.

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.model.job import JobRecord, State
+from duly.model.job import Draft, JobRecord, State
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,11 +32,24 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """What a submission came to: a new job, or the one that holds its key."""
+    """What a submission came to: a new job, or the one that holds its key.
 
-    job: JobRecord
+    A new job is told by its draft and the moment of storing: most submitters never look at it.
+    """
+
+    source: JobRecord | Draft
     created: bool
     replaced: bool = False
+    stored_at: datetime | None = None
+
+    @property
+    def job(self) -> JobRecord:
+        """The job as it was stored, or found."""
+        source = self.source
+        if isinstance(source, JobRecord):
+            return source
+        assert self.stored_at is not None
+        return source.stored(self.stored_at)
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):

@@ -54,41 +54,6 @@ REASON_EXPIRED = "expired"
 FAILURES_IN_A_ROW = " failures in a row"
 
 
-def record_of(draft: Draft, now: datetime) -> JobRecord:
-    """The pending job that a draft becomes when it is stored at `now`."""
-    run_at = draft.run_at
-    if run_at is None:
-        run_at = now if draft.delay is None else now + draft.delay
-    expires_at = draft.expires_at
-    if expires_at is None and draft.expires_after is not None:
-        expires_at = now + draft.expires_after
-    return JobRecord(
-        id=draft.id,
-        task=draft.task,
-        queue=draft.queue,
-        priority=draft.priority,
-        state=State.PENDING,
-        run_at=run_at,
-        created_at=now,
-        arguments=draft.arguments,
-        max_attempts=draft.max_attempts,
-        max_crashes=draft.max_crashes,
-        delivery=draft.delivery,
-        key=draft.key,
-        key_window=draft.key_window,
-        owner=draft.owner,
-        tenant=draft.tenant,
-        timeout=draft.timeout,
-        expires_at=expires_at,
-        tags=draft.tags,
-        metadata=draft.metadata,
-        parent_id=draft.parent_id,
-        flow_id=draft.flow_id,
-        schedule_id=draft.schedule_id,
-        scheduled_for=draft.scheduled_for,
-    )
-
-
 def by_field(drafts: Sequence[Draft]) -> tuple[frozenset[str], dict[str, tuple[Any, ...]]]:
     """In which fields the drafts differ, ids and arguments in any case, and all values by field."""
     columns = zip(*map(msgspec.structs.astuple, drafts), strict=True)
@@ -102,7 +67,7 @@ def replacement(existing: JobRecord, draft: Draft, now: datetime) -> JobRecord:
     """What a job that has not started becomes when a draft replaces it: the draft's contents
     under the job's own identity."""
     return msgspec.structs.replace(
-        record_of(draft, now),
+        draft.stored(now),
         id=existing.id,
         created_at=existing.created_at,
         state=existing.state,

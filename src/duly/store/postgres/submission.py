@@ -19,7 +19,6 @@ from duly.store.records import (
     JOB_COLUMNS,
     KeyedBatch,
     by_field,
-    record_of,
     refuse_if_rejecting,
     replacement,
 )
@@ -205,14 +204,15 @@ class Submission(Reading):
 
     def _enqueue(self, drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueued]]:
         keyed = KeyedBatch(drafts)
-        answers: dict[UUID, Enqueued] = {}
-        if keyed.contenders:
-            answers = yield from self._settle_keys(keyed.contenders, now)
+        if not keyed.contenders:
+            return (yield from self._insert(drafts, now)) if drafts else []
+        answers = yield from self._settle_keys(keyed.contenders, now)
         fresh = [
             draft for draft in drafts if draft.id not in answers and keyed.contender(draft) is draft
         ]
         if fresh:
-            answers |= yield from self._insert(fresh, now)
+            stored = yield from self._insert(fresh, now)
+            answers |= {draft.id: each for draft, each in zip(fresh, stored, strict=True)}
         answered = []
         for draft in drafts:
             contender = keyed.contender(draft)
@@ -220,17 +220,16 @@ class Submission(Reading):
             answered.append(answer if contender is draft else Enqueued(answer.job, created=False))
         return answered
 
-    def _insert(self, drafts: Sequence[Draft], now: datetime | None) -> Steps[dict[UUID, Enqueued]]:
+    def _insert(self, drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueued]]:
         template, parameters = insertion(drafts, now)
         ((stored_at, stored),) = yield Statement(self.text(template), parameters)
         instant = utc(stored_at)
-        new = drafts
-        if stored is not None:
-            ids = set(stored)
-            new = [draft for draft in drafts if draft.id in ids]
-        answers = {draft.id: Enqueued(record_of(draft, instant), created=True) for draft in new}
-        if len(new) == len(drafts):
-            return answers
+        if stored is None:
+            return [Enqueued(draft, True, False, instant) for draft in drafts]
+        new = set(stored)
+        answers = {
+            draft.id: Enqueued(draft, True, False, instant) for draft in drafts if draft.id in new
+        }
         repeated = [draft for draft in drafts if draft.id not in answers]
         existing = yield from self._get([draft.id for draft in repeated])
         for draft, found in zip(repeated, existing, strict=True):
@@ -239,8 +238,9 @@ class Submission(Reading):
         missing = [draft for draft in repeated if draft.id not in answers]
         if missing:
             # The job with this id was finished and purged between the two statements.
-            answers |= yield from self._insert(missing, now)
-        return answers
+            again = yield from self._insert(missing, now)
+            answers |= {draft.id: each for draft, each in zip(missing, again, strict=True)}
+        return [answers[draft.id] for draft in drafts]
 
     def _settle_keys(
         self, contenders: list[Draft], now: datetime | None

@@ -27,7 +27,7 @@ from duly.policy.flow_inputs import StoredResult
 from duly.policy.flow_rules import ENDED
 from duly.policy.states import CANCELLED_AT_ONCE
 from duly.store.operation import Row, Statement, Steps
-from duly.store.records import FLOW_COLUMNS, JOB_COLUMNS, NODE_COLUMNS, record_of
+from duly.store.records import FLOW_COLUMNS, JOB_COLUMNS, NODE_COLUMNS
 from duly.store.sqlite.finishing import is_undone_first, move, undo_first, with_ends
 from duly.store.sqlite.reading import LIVE_JOB
 from duly.store.sqlite.reopening import reopened
@@ -119,7 +119,7 @@ class SqliteFlowTables:
         state = State.BLOCKED if blocked else State.PENDING
         lanes = sorted({(draft.queue, draft.task, int(draft.priority)) for draft in drafts})
         yield Statement(LANE, lanes, many=True)
-        rows = [changed(job_row(record_of(each, now)), state=state.value) for each in drafts]
+        rows = [changed(job_row(each.stored(now)), state=state.value) for each in drafts]
         yield Statement(INSERT, rows, many=True)
 
     def lock(self, flow_ids: Sequence[UUID]) -> Steps[list[FlowRecord]]:

@@ -14,7 +14,6 @@ from duly.store.records import (
     JOB_COLUMNS,
     KeyedBatch,
     by_field,
-    record_of,
     refuse_if_rejecting,
     replacement,
 )
@@ -55,18 +54,19 @@ def enqueue(drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueue
     """See Verbs.enqueue."""
     instant = moment(clock(now))
     keyed = KeyedBatch(drafts)
+    if not keyed.contenders:
+        return (yield from _insert(drafts, instant)) if drafts else []
     answers: dict[UUID, Enqueued] = {}
     for draft in keyed.contenders:
         held = yield from _settle_key(draft, instant)
         if held is not None:
             answers[draft.id] = held
-    fresh = {
-        draft.id: draft
-        for draft in drafts
-        if draft.id not in answers and keyed.contender(draft) is draft
-    }
+    fresh = [
+        draft for draft in drafts if draft.id not in answers and keyed.contender(draft) is draft
+    ]
     if fresh:
-        yield from _insert(list(fresh.values()), instant, answers)
+        stored = yield from _insert(fresh, instant)
+        answers |= {draft.id: each for draft, each in zip(fresh, stored, strict=True)}
     return [_answer(keyed.contender(draft), draft, answers) for draft in drafts]
 
 
@@ -108,30 +108,25 @@ def _replace(existing: JobRecord, draft: Draft, instant: datetime) -> Steps[Enqu
     return Enqueued(fresh, created=False, replaced=True)
 
 
-def _insert(drafts: list[Draft], instant: datetime, answers: dict[UUID, Enqueued]) -> Steps[None]:
+def _insert(drafts: Sequence[Draft], instant: datetime) -> Steps[list[Enqueued]]:
     lanes = sorted({(draft.queue, draft.task, draft.priority) for draft in drafts})
     yield Statement(LANE, lanes, many=True)
-    records = [record_of(draft, instant) for draft in drafts]
     differing, _ = by_field(drafts)
     if differing == _ALIKE.keys():
-        common = dict(zip(JOB_COLUMNS, job_row(records[0]), strict=True))
+        common = dict(zip(JOB_COLUMNS, job_row(drafts[0].stored(instant)), strict=True))
         shared = [value for name, value in common.items() if name not in _ALIKE]
         own = [(draft.id.hex, draft.arguments) for draft in drafts]
         rows = yield Statement(INSERT_ALIKE, (*shared, array(own)))
     else:
-        rows = yield Statement(INSERT_NEW, [job_row(job) for job in records], many=True)
+        new = [job_row(draft.stored(instant)) for draft in drafts]
+        rows = yield Statement(INSERT_NEW, new, many=True)
+    if len(rows) == len(drafts):
+        return [Enqueued(draft, True, False, instant) for draft in drafts]
     inserted = {row[0] for row in rows}
-    repeated = []
-    for job in records:
-        if job.id.bytes in inserted:
-            answers[job.id] = Enqueued(job, created=True)
-        else:
-            repeated.append(job.id)
-    if repeated:
-        existing = yield from read_jobs(repeated)
-        for job_id, found in zip(repeated, existing, strict=True):
-            if found is not None:
-                answers[job_id] = Enqueued(found, created=False)
+    repeated = [draft.id for draft in drafts if draft.id.bytes not in inserted]
+    existing = yield from read_jobs(repeated)
+    known = {job.id: Enqueued(job, created=False) for job in existing if job is not None}
+    return [known.get(draft.id) or Enqueued(draft, True, False, instant) for draft in drafts]
 
 
 def _answer(contender: Draft, draft: Draft, answers: dict[UUID, Enqueued]) -> Enqueued:
