@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from duly.errors import KeyConflict, LeaseLost
 from duly.model.attempt import Attempt, Failure, Outcome
 from duly.model.job import Delivery, Draft, JobRecord, KeyPolicy, State
-from duly.model.query import Cancellation, Demand, Enqueued, Reaped, Replay
+from duly.model.query import Cancellation, Demand, Due, Enqueued, Reaped, Replay
 from duly.model.settlement import Settlement
 from duly.policy.states import CHARGED, FINAL
 
@@ -120,9 +120,11 @@ class StoreModel:
             taken.append(running)
         return taken
 
-    def next_due(self, queues: Sequence[str], tasks: Sequence[str], now: datetime) -> float | None:
+    def next_due(self, queues: Sequence[str], tasks: Sequence[str], now: datetime) -> Due | None:
         times = [job.run_at for job in self._claimable(queues, tasks, None)]
-        return max(0.0, (min(times) - now).total_seconds()) if times else None
+        if not times:
+            return None
+        return Due(min(times), max(0.0, (min(times) - now).total_seconds()))
 
     def _claimable(
         self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None

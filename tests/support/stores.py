@@ -250,7 +250,8 @@ class Scene:
         self, queues: Sequence[str] = (QUEUE,), tasks: Sequence[str] = (TASK,)
     ) -> float | None:
         """Seconds until the next job is due."""
-        return self.store.run(self.store.next_due(queues, tasks, self.now))
+        due = self.store.run(self.store.next_due(queues, tasks, self.now))
+        return None if due is None else due.seconds
 
     def counts(self) -> dict[tuple[str, State], int]:
         """Jobs by queue and state."""

@@ -65,6 +65,13 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     longest_waiting: int = 0
 
 
+class Due(msgspec.Struct, frozen=True):
+    """When a job is due: the moment, and in how many seconds by the store's clock (0: now)."""
+
+    at: datetime
+    seconds: float
+
+
 class Cancellation(StrEnum):
     """What a request to cancel came to."""
 

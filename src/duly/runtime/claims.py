@@ -82,7 +82,8 @@ class Claims:
 
     async def next_due(self) -> float | None:
         """In how many seconds there will be something to claim; None when nothing is in sight."""
-        return await self._store.arun(self._store.next_due(self._settings.queues, self._tasks))
+        due = await self._store.arun(self._store.next_due(self._settings.queues, self._tasks))
+        return None if due is None else due.seconds
 
     async def end_expired(self) -> None:
         """End what has expired in a flow: it is due and yet is not claimed."""

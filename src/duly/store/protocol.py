@@ -19,6 +19,7 @@ from duly.model.query import (
     Cancellation,
     Count,
     Demand,
+    Due,
     Enqueued,
     JobFilter,
     QueueState,
@@ -63,7 +64,8 @@ class Verbs(ScheduleVerbs, FlowVerbs, StepVerbs, JournalVerbs, Protocol):
         is given to one claimer at most. The attempt is charged now; an uncharged outcome gives it
         back. A job whose expires_at has passed is cancelled as expired instead. Raises LeaseLost
         when the worker is not registered or its lease has ended. Fewer than `limit` does not mean
-        that no more are due: another claimer may have held them for a moment.
+        that no more are due: another claimer may have held them for a moment. A worker may claim
+        for a moment a little ahead, as its `now`, and starts what it gets then.
         """
         ...
 
@@ -171,8 +173,8 @@ class Verbs(ScheduleVerbs, FlowVerbs, StepVerbs, JournalVerbs, Protocol):
 
     def next_due(
         self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None = None
-    ) -> Operation[float | None]:
-        """Seconds until the earliest claimable job is due (0: now), None without any."""
+    ) -> Operation[Due | None]:
+        """When the earliest claimable job is due, None without any."""
         ...
 
     def longest_waiting(self, now: datetime | None = None) -> Operation[list[Waiting]]:

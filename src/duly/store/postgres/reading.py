@@ -9,7 +9,7 @@ from uuid import UUID
 
 from duly.model.attempt import Attempt
 from duly.model.job import JobRecord, State
-from duly.model.query import Count, JobFilter, Waiting
+from duly.model.query import Count, Due, JobFilter, Waiting
 from duly.policy.states import LIVE
 from duly.store.operation import Operation, Statement, Steps
 from duly.store.postgres.finishing import past_attempts
@@ -21,6 +21,7 @@ from duly.store.postgres.rows import (
     attempt_record,
     job_record,
     texts,
+    utc,
 )
 
 TABLES = {
@@ -44,7 +45,7 @@ LANES = """lanes AS MATERIALIZED (
 )"""
 NEXT_DUE = f"""
 WITH {CLOCK}, {LANES}
-SELECT extract(epoch FROM min(head.run_at) - {NOW})::float8
+SELECT min(head.run_at), extract(epoch FROM min(head.run_at) - {NOW})::float8
 FROM lanes CROSS JOIN LATERAL (
     SELECT run_at FROM {{schema}}.jobs
     WHERE state IN ('pending', 'waiting') AND jobs.queue = lanes.queue AND jobs.task = lanes.task
@@ -87,7 +88,7 @@ class Reading(InSchema):
 
     def next_due(
         self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None = None
-    ) -> Operation[float | None]:
+    ) -> Operation[Due | None]:
         return Operation(lambda: self._next_due(queues, tasks, now), writes=False, atomic=False)
 
     def _get(self, job_ids: Sequence[UUID]) -> Steps[list[JobRecord | None]]:
@@ -128,12 +129,12 @@ class Reading(InSchema):
 
     def _next_due(
         self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None
-    ) -> Steps[float | None]:
+    ) -> Steps[Due | None]:
         rows = yield Statement(
             self.text(NEXT_DUE), {"queues": list(queues), "tasks": list(tasks), "now": now}
         )
-        seconds: float | None = rows[0][0]
-        return None if seconds is None else max(0.0, seconds)
+        at, seconds = rows[0]
+        return None if at is None else Due(utc(at), max(0.0, seconds))
 
 
 def _conditions(criteria: JobFilter, before: UUID | None) -> tuple[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -97,14 +97,23 @@ class _Engine:
         finally:
             self._for_transactions.release()
 
+    def tell(self, wakes: frozenset[Wake], connection: psycopg.Connection[Any]) -> None:
+        """Send notifications on this connection now if it is about work and there were none of
+        late; else soon."""
+        if Wake.WORKERS in wakes and self.notifier.rests():
+            with suppress(psycopg.Error):
+                self._send_on(connection, wakes)
+        else:
+            self.notifier.notify(wakes)
+
     def _send(self, wakes: frozenset[Wake]) -> None:
-        try:
-            with self.pool.connection() as connection:
-                for wake in wakes:
-                    connection.execute(NOTIFY, (channel(self.schema, wake),), prepare=True)
-        except psycopg.Error:
-            # A hint that does not arrive costs a little time, nothing else.
-            return
+        # A hint that does not arrive costs a little time, nothing else.
+        with suppress(psycopg.Error), self.pool.connection() as connection:
+            self._send_on(connection, wakes)
+
+    def _send_on(self, connection: psycopg.Connection[Any], wakes: frozenset[Wake]) -> None:
+        for wake in wakes:
+            connection.execute(NOTIFY, (channel(self.schema, wake),), prepare=True)
 
 
 class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Events, JournalLog):
@@ -162,8 +171,6 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
                 if last or not isinstance(error.__cause__, TRANSIENT):
                     raise
             else:
-                if operation.wakes and (result or not operation.quiet):
-                    engine.notifier.notify(operation.wakes)
                 return result
         raise AssertionError("the last try returns or raises")
 
@@ -258,9 +265,12 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
                     with connection.transaction():
                         result = drive(start(), lambda each: execute(connection, each))
                         sent = operation.writes
-                    return result
-                sent = operation.writes
-                return drive(start(), lambda each: execute(connection, each))
+                else:
+                    sent = operation.writes
+                    result = drive(start(), lambda each: execute(connection, each))
+                if operation.wakes and (result or not operation.quiet):
+                    engine.tell(operation.wakes, connection)
+                return result
         except StoreUnavailable as error:
             # Before anything that commits was sent, the server rolls back what it had.
             error.unknown = sent

@@ -25,12 +25,14 @@ class Notifier:
     """Sends notifications from a thread of its own: several commits, one notification.
 
     NOTIFY takes a lock on the whole database at commit, so it is kept out of the transactions
-    that carry work.
+    that carry work. While it `rests`, whoever has a connection at hand may send one himself: that
+    is sooner than a thread.
     """
 
     def __init__(self, send: Callable[[frozenset[Wake]], None]) -> None:
         self._send = send
         self._pending: set[Wake] = set()
+        self._sent = 0.0
         self._filled = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="duly-notifier", daemon=True)
@@ -41,6 +43,14 @@ class Notifier:
         with self._filled:
             self._pending |= wakes
             self._filled.notify()
+
+    def rests(self) -> bool:
+        """Whether nobody has sent any for a while; whoever asks is taken to do so now."""
+        now = time.monotonic()
+        rested = not self._pending and now - self._sent > COALESCE
+        if rested:
+            self._sent = now
+        return rested
 
     def close(self) -> None:
         """Send what is pending and end."""
@@ -57,6 +67,7 @@ class Notifier:
                 wakes, self._pending = frozenset(self._pending), set()
                 closing = self._closing
             if wakes:
+                self._sent = time.monotonic()
                 self._send(wakes)
             if closing:
                 return

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from duly.model.attempt import Attempt
 from duly.model.job import JobRecord, State
-from duly.model.query import Count, JobFilter, Waiting
+from duly.model.query import Count, Due, JobFilter, Waiting
 from duly.policy.states import LIVE
 from duly.store.operation import Operation, Statement, Steps
 from duly.store.records import ATTEMPT_COLUMNS, ATTEMPT_OF_ARCHIVED, JOB_COLUMNS
@@ -129,14 +129,16 @@ def _counts() -> Steps[list[Count]]:
 
 def _next_due(
     queues: Sequence[str], tasks: Sequence[str], now: datetime | None
-) -> Steps[float | None]:
+) -> Steps[Due | None]:
     lanes = yield Statement(LANES, (array(queues), array(tasks)))
     earliest: int | None = None
     for lane in lanes:
         heads = yield Statement(LANE_HEAD, lane)
         if heads and (earliest is None or heads[0][0] < earliest):
             earliest = heads[0][0]
-    return None if earliest is None else max(0, earliest - clock(now)) / 1e6
+    if earliest is None:
+        return None
+    return Due(moment(earliest), max(0, earliest - clock(now)) / 1e6)
 
 
 def _longest_waiting(now: datetime | None) -> Steps[list[Waiting]]:
@@ -172,5 +174,5 @@ class Reading:
 
     def next_due(
         self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None = None
-    ) -> Operation[float | None]:
+    ) -> Operation[Due | None]:
         return Operation(lambda: _next_due(queues, tasks, now), writes=False)
