@@ -609,6 +609,28 @@ def test_nothing_is_asked_of_what_is_not_known(good: tuple[History, Jobs]) -> No
     assert check_history(bare) == []
 
 
+def test_what_compensations_have_undone_may_be_done_again_by_a_replay(
+    good: tuple[History, Jobs],
+) -> None:
+    history, jobs = good
+    stepped = jobs["stepped"]
+    claim = next(entry for entry in _entries(history, stepped) if entry.after is State.RUNNING)
+    final = _entries(history, stepped)[-1]
+    reopened = _repeat(history, final, after=State.PENDING, generation=2)
+    number, token = claim.number + 1_000_000, final.token + 1
+    again = msgspec.structs.replace(claim, number=number, token=token, generation=2)
+    replayed = _replace(reopened, journal=[*reopened.journal, again])
+    ran = _effects(replayed, Effect(job_id=stepped, token=token, step="charge:1"))
+
+    def complaints(history: History) -> list[str]:
+        return [each.message for each in check_history(history) if each.invariant == "I11"]
+
+    assert any("ran again" in each for each in complaints(ran))
+    (charge,) = [step for step in history.steps if step.job_id == stepped]
+    undo = msgspec.structs.replace(charge, name="undo", kind=StepKind.UNDO)
+    assert not complaints(_replace(ran, steps=[*ran.steps, undo]))
+
+
 def test_jobs_that_are_not_due_may_wait(good: tuple[History, Jobs]) -> None:
     history, jobs = good
     waiting = msgspec.structs.replace(

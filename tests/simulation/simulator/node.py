@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextvars import ContextVar, copy_context
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, ContextVar
 from datetime import timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 from duly.errors import StoreError
 from duly.model.identifiers import new_id
@@ -30,7 +32,7 @@ from tests.simulation.simulator.wire import Gone, Wire
 if TYPE_CHECKING:
     from tests.simulation.simulator.world import World
 
-LEASE = 2.0
+LEASE = 1.0
 here: ContextVar[Node | None] = ContextVar("simulated_node", default=None)
 """The node whose code this is."""
 
@@ -48,6 +50,7 @@ class Node:
         self._awake = asyncio.Event()
         self._awake.set()
         self._stood_still_at: float | None = None
+        self._worker: Worker | None = None
 
     def boot(self) -> None:
         """Start the process."""
@@ -55,9 +58,7 @@ class Node:
             return
         self.dead = False
         self.resume()
-        context = copy_context()
-        context.run(here.set, self)
-        self._world.loop.create_task(self._live(), context=context)
+        self._begin(self._live())
 
     def crash(self) -> None:
         """As kill -9: nothing of it runs any more."""
@@ -66,7 +67,12 @@ class Node:
         mine, self.tasks = self.tasks, set()
         for task in mine:
             task.cancel()
-        self._world.crashed(self)
+        self._world.start_again(self)
+
+    def drain(self, grace: float) -> None:
+        """As SIGTERM: it gives back what does not end in time, and leaves."""
+        if not self.dead and self._worker is not None:
+            self._begin(self._worker.drain(grace))
 
     def pause(self) -> None:
         """As SIGSTOP: its clock, as far as its code can tell, stands still, and nothing leaves."""
@@ -88,14 +94,23 @@ class Node:
         now = self._world.clock.monotonic()
         return (now if self._stood_still_at is None else self._stood_still_at) * self._rate
 
+    def _begin(self, what: Coroutine[Any, Any, None]) -> None:
+        """Nothing comes with it from the code that crashed, or that struck."""
+        context = Context()
+        context.run(here.set, self)
+        self._world.loop.create_task(what, context=context)
+
     async def _live(self) -> None:
         try:
-            while True:
-                ending = await self._work()
-                if ending is Ending.DRAINED:
-                    return
+            while await self._work() is not Ending.DRAINED:
+                pass
         except Gone:
             return
+        except StoreError:
+            # A worker that cannot begin ends, and whoever looks after it starts another.
+            pass
+        self.dead = True
+        self._world.start_again(self)
 
     async def _work(self) -> Ending:
         world, store = self._world, cast(Store, self.wire)
@@ -114,6 +129,7 @@ class Node:
             self._isolation(store),
             surroundings,
         )
+        self._worker = worker
         keeper = LeaseKeeper(store, LEASE)
         keeper.add(worker_id, lease.renewed, worker.lose_lease)
         watchdog = Watchdog(store, world.app.registry, LEASE)
@@ -123,18 +139,27 @@ class Node:
         roles = [asyncio.create_task(each.run()) for each in loops]
         roles.append(asyncio.create_task(Scheduler(store, surroundings=surroundings).run()))
         try:
-            return await worker.run()
+            ending = await worker.run()
+            await self._reap(worker_id)
+            return ending
         finally:
+            self._worker = None
             for role in roles:
                 role.cancel()
             await asyncio.gather(*roles, return_exceptions=True)
 
+    async def _reap(self, worker_id: UUID) -> None:
+        """As those who host a worker do when it has ended, if they can."""
+        store = cast(Store, self.wire)
+        with suppress(StoreError):
+            await store.arun(store.reap([worker_id], "the worker has ended", expired_only=False))
+
     def _isolation(self, store: Store) -> Isolation:
         return NoIsolation(self._world.loop, store, self.wire.transaction, 1_048_576)
 
-    async def _register(self, worker_id: object) -> None:
+    async def _register(self, worker_id: UUID) -> None:
         record = WorkerRecord(
-            id=worker_id,  # type: ignore[arg-type]
+            id=worker_id,
             name=self.name,
             machine=self.name,
             pid=1,
@@ -148,7 +173,7 @@ class Node:
             try:
                 await store.arun(store.register_worker(record, timedelta(seconds=LEASE)))
             except StoreError:
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(LEASE / 4)
             else:
                 return
 

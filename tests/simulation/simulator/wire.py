@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec.structs import replace
@@ -27,51 +28,60 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LEASE_HELD = "SELECT 1 FROM workers WHERE id = ? AND lease_until > ?"
-LONGEST_WAY = 6.0
+LONGEST_WAY = 3.0
 
 
 class Gone(BaseException):
     """Raised in the code of a node that has crashed: nothing of it goes on."""
 
 
-class Fate(Enum):
+class Fate(StrEnum):
     """What becomes of one request."""
 
-    FINE = auto()
-    REQUEST_LOST = auto()
-    REPLY_LOST = auto()
-    CRASH_BEFORE = auto()
-    CRASH_INSIDE = auto()
-    CRASH_AFTER = auto()
+    FINE = "fine"
+    REQUEST_LOST = "request lost"
+    REPLY_LOST = "reply lost"
+    CRASH_BEFORE = "crash before a transaction"
+    CRASH_INSIDE = "crash inside a transaction"
+    CRASH_AFTER = "crash after a commit"
+
+
+LOSSES = (Fate.REQUEST_LOST, Fate.REPLY_LOST)
+CRASHES = (Fate.CRASH_BEFORE, Fate.CRASH_INSIDE, Fate.CRASH_AFTER)
 
 
 @dataclass
 class Weather:
-    """How likely each fault is, for one request; all calm once the faults have ended."""
+    """How likely each fault is for one request, while it rages."""
 
     chance: random.Random
+    faults: Counter[str]
     loss: float
     crash: float
     slow: float
+    rages: bool = False
 
-    def fate(self) -> Fate:
+    def fate(self, may_crash: bool) -> Fate:
         """Draw the fate of one request."""
+        if not self.rages:
+            return Fate.FINE
         draw = self.chance.random()
         if draw < self.loss:
-            return self.chance.choice((Fate.REQUEST_LOST, Fate.REPLY_LOST))
-        if draw < self.loss + self.crash:
-            return self.chance.choice((Fate.CRASH_BEFORE, Fate.CRASH_INSIDE, Fate.CRASH_AFTER))
+            return self._faced(*LOSSES)
+        if draw < self.loss + (self.crash if may_crash else 0.0):
+            return self._faced(*CRASHES)
         return Fate.FINE
+
+    def _faced(self, *fates: Fate) -> Fate:
+        fate = self.chance.choice(fates)
+        self.faults[fate.value] += 1
+        return fate
 
     def latency(self) -> float:
         """Draw how long a message travels, in seconds."""
-        if self.chance.random() < self.slow:
+        if self.rages and self.chance.random() < self.slow:
             return self.chance.uniform(0.1, LONGEST_WAY)
         return self.chance.uniform(0.0001, 0.01)
-
-    def calm(self) -> None:
-        """No more faults."""
-        self.loss = self.crash = self.slow = 0.0
 
 
 class Wire(ClockedStore):
@@ -111,6 +121,7 @@ class Wire(ClockedStore):
                 again=operation.again and again,
             )
 
+        self.__dict__[name] = sent
         return sent
 
     def _entitled(self, demand: Demand, steps: Steps[T]) -> Steps[T]:
@@ -135,7 +146,9 @@ class Wire(ClockedStore):
             if operation.again is None:
                 raise StoreUnavailable("the reply was lost", unknown=True)
             result = self.inline.run(replace(operation, start=operation.again))
-        await self._travel()
+        if operation.writes:
+            # An old answer to a question is as good as a late request that follows from it.
+            await self._travel()
         return result
 
     def run(self, operation: Operation[T]) -> T:
@@ -163,14 +176,7 @@ class Wire(ClockedStore):
             raise StoreUnavailable("the connection broke after the commit", unknown=True)
 
     def _drawn(self) -> Fate:
-        fate = self._weather.fate()
-        if self._node is None and fate in (
-            Fate.CRASH_BEFORE,
-            Fate.CRASH_INSIDE,
-            Fate.CRASH_AFTER,
-        ):
-            return Fate.FINE
-        return fate
+        return self._weather.fate(may_crash=self._node is not None)
 
     def _done(self, operation: Operation[T], fate: Fate) -> T:
         if fate is Fate.CRASH_INSIDE:

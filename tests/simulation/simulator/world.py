@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import logging
 import random
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,30 +15,38 @@ from datetime import timedelta
 from typing import Any, cast
 from uuid import UUID
 
-import apsw
 import msgspec
 
 from duly import config as configuration
 from duly.clock import runtime_clock
-from duly.errors import StoreUnavailable
 from duly.model import identifiers
-from duly.model.journal import Journal
+from duly.model.job import Delivery, JobRecord
+from duly.model.settlement import Settlement, release
+from duly.model.step import StepState
+from duly.policy.reaping import after_crash
 from duly.runtime.chance import chance as dice
 from duly.store.clocked import ClockedStore
 from duly.store.protocol import Store
-from duly.store.sqlite.inline import InlineSqliteStore
-from duly.testing import Effect, History, Submission, Told, check_history, read_history
+from duly.testing import Effect, History, check_history, read_history
 from duly.testing.simulation.clock import START, VirtualClock
-from duly.testing.simulation.loop import VirtualLoop
 from tests.simulation.simulator import load
+from tests.simulation.simulator.clients import Clients
+from tests.simulation.simulator.loop import WorldLoop
 from tests.simulation.simulator.node import LEASE, Node, here
+from tests.simulation.simulator.store import WorldStore
 from tests.simulation.simulator.wire import Gone, Weather, Wire
 
-STORM = 8.0
-"""How long the faults last, in virtual seconds."""
+STRIKES = (
+    ("crash",),
+    ("mistake", "mistake", "pause"),
+    ("crash", "pause", "drain", "mistake"),
+    ("drain", "crash", "mistake"),
+)
 
-PATIENCE = 60.0
-"""How long all work may take after that."""
+PATIENCE = 40.0
+"""How long all work may take when the faults have ended, in virtual seconds."""
+
+GLANCE = 0.1
 
 
 @dataclass(frozen=True)
@@ -46,9 +56,8 @@ class Outcome:
     seed: int
     digest: str
     violations: tuple[str, ...]
-    jobs: int
-    crashes: int
-    pauses: int
+    jobs: Counter[str]
+    faults: Counter[str]
 
 
 class World:
@@ -58,75 +67,91 @@ class World:
         self.seed = seed
         self.chance = random.Random(seed)
         self.clock = VirtualClock(START)
-        self.loop = VirtualLoop(self.clock)
+        self.loop = WorldLoop(self.clock)
         self.loop.set_task_factory(_owned)
         self.loop.set_exception_handler(self._unexpected)
-        self.store = _Store(self.clock)
+        self.store = WorldStore(self.clock)
         self.app = load.app
         sleepy = self.chance.random() < 0.4
         """Whether nodes only stand still, for as long as it takes to be given up for dead."""
+        self.faults: Counter[str] = Counter()
         self.weather = Weather(
             self.chance,
-            loss=0.0 if sleepy else self.chance.choice((0.0, 0.01, 0.05)),
-            crash=0.0 if sleepy else self.chance.choice((0.0, 0.005, 0.02)),
+            self.faults,
+            loss=0.0 if sleepy else self.chance.choice((0.0, 0.02, 0.05)),
+            crash=0.0 if sleepy else self.chance.choice((0.0, 0.01, 0.03)),
             slow=0.0 if sleepy else self.chance.choice((0.0, 0.02, 0.1)),
         )
         self.deafness = 0.0 if sleepy else self.chance.choice((0.0, 0.5, 1.0))
-        self._crash_share = 0.0 if sleepy else self.chance.choice((0.2, 0.8))
+        self._strikes = ("pause",) if sleepy else self.chance.choice(STRIKES)
         self.with_janitor = self.chance.random() < 0.2
         self.notes: list[dict[str, Any]] = []
-        self.submissions: list[Submission] = []
         self.problems: list[str] = []
-        self.crashes = 0
-        self.pauses = 0
-        self._nodes = [Node(self, number) for number in range(self.chance.randint(2, 3))]
+        self._storm = self.chance.uniform(0.6, 2.0)
+        self._schedule = "beat" if self.chance.random() < 0.6 else None
+        self._nodes = [Node(self, number) for number in range(self.chance.choice((2, 2, 2, 3)))]
         self._calm = cast(Store, ClockedStore(cast(Store, self.store), self.clock))
+        self._clients = Clients(self)
 
     def run(self) -> Outcome:
         """Let it happen, and judge."""
-        with _in_charge(self):
-            self.loop.run(self._happen())
-            history = self._history()
-        complaints = [each for node in self._nodes for each in node.wire.complaints]
-        violations = [str(each) for each in check_history(history)] + self.problems + complaints
-        outcome = Outcome(
-            self.seed,
-            _digest(history),
-            tuple(violations),
-            len(history.jobs),
-            self.crashes,
-            self.pauses,
-        )
-        self.store.close()
-        self.loop.close()
-        return outcome
+        try:
+            with _in_charge(self):
+                self.loop.run(self._happen())
+                history = self._history()
+            violations = [
+                *(str(each) for each in check_history(history)),
+                *_charges(history, self.store.charged()),
+                *self.problems,
+                *(each for node in self._nodes for each in node.wire.complaints),
+            ]
+        finally:
+            self.store.close()
+            self.loop.close()
+        jobs = Counter(job.task for job in history.jobs)
+        return Outcome(self.seed, _digest(history), tuple(violations), jobs, self.faults)
 
-    def crashed(self, node: Node) -> None:
-        """A node has crashed; it is started again before long."""
-        self.crashes += 1
+    def start_again(self, node: Node) -> None:
+        """A node has crashed or has left; another is there before long."""
         self.loop.call_later(self.chance.uniform(0.1, 2 * LEASE), node.boot)
 
+    def look(self, job_id: UUID) -> JobRecord | None:
+        """At a job, without a wire."""
+        return self._calm.run(self._calm.get([job_id]))[0]
+
     async def _happen(self) -> None:
-        self.app.schedules.add("beat", load.beat, timedelta(seconds=2), overlap="allow")
-        load.submit_flow()
-        self.submissions += [Submission(job_id=job.id) for job in self.app.list()]
+        self._set_up()
         for node in self._nodes:
             node.boot()
-        others = [
-            asyncio.create_task(self._submit(number)) for number in range(self.chance.randint(3, 8))
+        self.weather.rages = True
+        acts = [
+            asyncio.create_task(self._clients.act(number, self._storm * 1.5))
+            for number in range(self.chance.randint(3, 7))
         ]
-        others.append(asyncio.create_task(self._strike()))
-        await asyncio.sleep(STORM)
-        await asyncio.gather(*others)
-        self.app.schedules.pause("beat")
-        self.weather.calm()
+        await asyncio.gather(self._strike(), asyncio.sleep(self._storm))
+        self.weather.rages = False
         self.deafness = 0.0
-        for node in self._nodes:
-            node.resume()
-        for _ in range(int(PATIENCE)):
-            await asyncio.sleep(1.0)
+        await asyncio.gather(*acts)
+        if self._schedule is not None:
+            self.app.schedules.pause(self._schedule)
+        for _ in range(int(PATIENCE / GLANCE)):
+            await asyncio.sleep(GLANCE)
             if self.store.is_done():
                 break
+        await self._end()
+
+    def _set_up(self) -> None:
+        if self._schedule is not None:
+            self.app.schedules.add(
+                self._schedule,
+                load.beat,
+                timedelta(seconds=1),
+                overlap=self.chance.choice(("allow", "skip", "buffer_one", "cancel_other")),
+                catch_up=self.chance.choice(("latest", "all")),
+            )
+
+    async def _end(self) -> None:
+        """Nothing goes on."""
         for node in self._nodes:
             node.dead = True
         rest = asyncio.all_tasks() - {asyncio.current_task()}
@@ -134,40 +159,36 @@ class World:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
 
-    async def _submit(self, number: int) -> None:
-        """One client: a job, perhaps with a key, perhaps cancelled a little later."""
-        await asyncio.sleep(self.chance.uniform(0, STORM * 0.7))
-        task = self.chance.choice(load.KINDS)
-        key = self.chance.choice((None, None, "a", "b"))
-        draft = task.using(key=key).job(number).draft
-        wire = cast(Store, Wire(self.store, self.clock, self.weather))
-        try:
-            (answer,) = await wire.arun(wire.enqueue([draft]))
-        except StoreUnavailable as error:
-            told = Told.UNKNOWN if error.unknown else Told.FAILED
-            self.submissions.append(Submission(job_id=draft.id, told=told, key=key))
-            return
-        self.submissions.append(Submission(job_id=answer.job.id, key=key))
-        if self.chance.random() < 0.15:
-            await asyncio.sleep(self.chance.expovariate(1.0))
-            self.app.cancel(answer.job.id)
-
     async def _strike(self) -> None:
-        """Crash nodes and let them stand still, now and then."""
-        rate = self.chance.choice((0.2, 0.5, 1.0))
-        end = self.clock.monotonic() + STORM
+        """Something befalls a node, now and then."""
+        rate = self.chance.choice((1.0, 2.0, 4.0))
+        end = self.clock.monotonic() + self._storm
         while (pause := self.chance.expovariate(rate)) + self.clock.monotonic() < end:
             await asyncio.sleep(pause)
             node = self.chance.choice(self._nodes)
             if node.dead:
                 continue
-            if self.chance.random() < self._crash_share:
+            kind = self.chance.choice(self._strikes)
+            self.faults[kind] += 1
+            if kind == "crash":
                 node.crash()
+            elif kind == "drain":
+                node.drain(self.chance.choice((0.0, 1.0)))
+            elif kind == "mistake":
+                self._take_from_the_living()
             else:
-                self.pauses += 1
                 node.pause()
-                longest = self.chance.choice((1, 4))
-                self.loop.call_later(self.chance.uniform(0.2, longest) * LEASE, node.resume)
+                leases = self.chance.choice((self.chance.uniform(0.2, 1.0), 1.5, 2.5))
+                self.loop.call_later(leases * LEASE, node.resume)
+
+    def _take_from_the_living(self) -> None:
+        """Somebody gives all jobs back, as if their workers had. They do not know, and go on: only
+        their stale tokens keep them from finishing what others have by then."""
+        store = self._calm
+        for worker in store.run(store.workers()):
+            held = [job_id for job_id, _ in store.run(store.held(worker.id))]
+            jobs = [job for job in store.run(store.get(held)) if job is not None]
+            store.run(store.settle([_given_back(job) for job in jobs]))
 
     def _history(self) -> History:
         paid = [
@@ -175,7 +196,10 @@ class World:
             for job, token in self.store.paid()
         ]
         history = read_history(
-            self._calm, submissions=self.submissions, effects=[*load.effects(self), *paid]
+            self._calm,
+            submissions=self._clients.submissions,
+            emissions=self._clients.emissions,
+            effects=[*load.effects(self), *paid],
         )
         return msgspec.structs.replace(history, now=self.clock.now())
 
@@ -185,35 +209,34 @@ class World:
             self.problems.append(f"unexpected: {context.get('message')}: {error!r}")
 
 
-def run(seed: int) -> Outcome:
-    """The run of this seed."""
-    return World(seed).run()
+def run_all(seeds: range) -> list[Outcome]:
+    """The outcomes of some seeds. What they leave behind is cleared away once, after them."""
+    gc.freeze()
+    gc.disable()
+    found = [World(seed).run() for seed in seeds]
+    gc.enable()
+    gc.collect()
+    return found
 
 
-class _Store(InlineSqliteStore):
-    """With a journal, whose clock is the simulation's, and a table for effects."""
+def _given_back(job: JobRecord) -> Settlement:
+    if job.delivery is Delivery.AT_MOST_ONCE:
+        return after_crash(job, "given up by mistake")
+    return release(job.id, job.token)
 
-    def __init__(self, clock: VirtualClock) -> None:
-        super().__init__(Journal.FULL)
-        self._clock = clock
 
-    def _connected(self) -> apsw.Connection:
-        if self._connection is None:
-            connection = super()._connected()
-            connection.create_scalar_function(
-                "unixepoch", lambda *unused: self._clock.now().timestamp()
-            )
-            connection.execute("CREATE TABLE paid (job BLOB, token INTEGER)")
-        return super()._connected()
-
-    def is_done(self) -> bool:
-        """Whether no job is live."""
-        return not list(self._connected().execute("SELECT 1 FROM jobs LIMIT 1"))
-
-    def paid(self) -> list[tuple[UUID, int]]:
-        """The committed effects of transactional jobs."""
-        rows = self._connected().execute("SELECT job, token FROM paid ORDER BY rowid")
-        return [(UUID(bytes=job), token) for job, token in rows]
+def _charges(history: History, charged: list[UUID]) -> Iterator[str]:
+    """A transactional step is recorded if its effect is there, and only then; and once."""
+    recorded = {
+        step.job_id
+        for step in history.steps
+        if step.name == "charge" and step.state is StepState.DONE
+    }
+    for job_id in recorded.symmetric_difference(charged):
+        yield f"job {job_id}: its transactional step is recorded without its effect, or not at all"
+    for job_id, count in Counter(charged).items():
+        if count > 1:
+            yield f"job {job_id}: its transactional step has {count} effects"
 
 
 class _Ids:
@@ -262,20 +285,24 @@ class _Complaints(logging.Handler):
 def _in_charge(world: World) -> Iterator[None]:
     """Everything that Duly takes from its process comes from this world."""
     config = configuration.redirected(world.app.config, "sqlite://")
-    world.app.attach(world._calm, config, world.clock)
+    store = cast(Store, Wire(world.store, world.clock, world.weather))
+    world.app.attach(store, config, world.clock)
     sequence, state = identifiers._sequence, dice.getstate()
     identifiers._sequence = cast(Any, _Ids(world))
     dice.seed(world.seed)
     load.stage.append(world)
     logger, root = logging.getLogger("duly"), logging.getLogger()
     handlers, propagates, complaints = list(root.handlers), logger.propagate, _Complaints(world)
+    level = logger.level
     logger.addHandler(complaints)
+    logger.setLevel(logging.ERROR)
     logger.propagate = False
     try:
         with runtime_clock.replaced(_NodeClock(world.clock)):
             yield
     finally:
         logger.removeHandler(complaints)
+        logger.setLevel(level)
         logger.propagate = propagates
         root.handlers[:] = handlers
         load.stage.pop()
@@ -295,5 +322,6 @@ def _owned(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> a
 
 
 def _digest(history: History) -> str:
-    told = [history.journal, history.attempts, history.ticks, history.effects, history.submissions]
+    told: list[Any] = [history.journal, history.attempts, history.ticks, history.events]
+    told += [history.steps, history.effects, history.submissions]
     return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]

@@ -13,6 +13,7 @@ from duly.model.step import StepKind, StepState
 from duly.policy.flow_rules import ENDED
 from duly.policy.states import FINAL
 from duly.testing.evidence import Evidence, Finding
+from duly.testing.history import Effect
 
 EVERYBODY = frozenset({Rule.ALL_SUCCEEDED, Rule.ALL_FINISHED})
 
@@ -106,24 +107,39 @@ def _steps(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _step_effects(evidence: Evidence) -> Iterator[Finding]:
-    """By what the code noted: no step begins again after it was told that it is recorded."""
+    """By what the code noted: no step begins again after it was told that it is recorded.
+
+    Not even under the token it was recorded under; but under an earlier one it may: somebody who
+    has lost the job and has not noticed yet, whose record is refused.
+    """
     stored = {
         (step.job_id, name): step.result
         for step in evidence.history.steps
         if step.state is StepState.DONE
         for name in (step.name, f"{step.name}:{step.key}")
     }
-    recorded: set[tuple[UUID, str]] = set()
+    undone = {step.job_id for step in evidence.history.steps if step.kind is StepKind.UNDO}
+    recorded: dict[tuple[UUID, str, int], int] = {}
     for effect in evidence.history.effects or ():
         if effect.step is None:
             continue
-        which = (effect.job_id, effect.step)
-        if which in recorded:
+        # What compensations have undone is done again by a replay.
+        generation = _generation(evidence, effect) if effect.job_id in undone else 1
+        which = (effect.job_id, effect.step, generation)
+        if which in recorded and effect.token >= recorded[which]:
             message = f"step {effect.step} ran again under token {effect.token}"
             yield Finding("I11", f"{message}, after it was recorded", effect.job_id)
         if effect.recorded:
-            recorded.add(which)
-            known = stored.get(which, effect.result)
+            recorded.setdefault(which, effect.token)
+            known = stored.get((effect.job_id, effect.step), effect.result)
             if effect.result is not None and known != effect.result:
                 message = f"step {effect.step} returned {effect.result}, recorded is {known}"
                 yield Finding("I11", message, effect.job_id)
+
+
+def _generation(evidence: Evidence, effect: Effect) -> int:
+    """The generation of the job in which its code ran, by the journal."""
+    for _, claim in evidence.claims(effect.job_id):
+        if claim.token == effect.token:
+            return claim.generation
+    return 1
