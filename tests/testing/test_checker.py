@@ -381,6 +381,16 @@ def a_retry_before_its_backoff(history: History, jobs: Jobs) -> History:
 
 
 @breaks("I8")
+def code_starts_before_it_is_due(history: History, jobs: Jobs) -> History:
+    effects = _changed(
+        history.effects or (),
+        lambda each: each.job_id == jobs["plain"],
+        {"started": history.now - timedelta(hours=1)},
+    )
+    return _replace(history, effects=effects)
+
+
+@breaks("I8")
 def it_starts_after_a_cancel(history: History, jobs: Jobs) -> History:
     return _entry(history, _entries(history, jobs["retried"])[2], cancelling=True)
 

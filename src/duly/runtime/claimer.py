@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from duly.errors import LeaseLost
 from duly.model.job import JobRecord
+from duly.model.query import Due
 from duly.model.settlement import release
 from duly.model.step import Recorded
 from duly.runtime.chance import chance
@@ -21,13 +24,25 @@ from duly.runtime.suspicion import Suspicion
 MOST_UNSETTLED = 2_000
 CONTENTION_PAUSE = 0.005
 DEAF_POLL = 1.0
+AHEAD = 0.02
+"""How many seconds before they are due jobs may be claimed, so that they start at the moment itself
+and not a round trip later."""
+
+
+class _Coming(msgspec.Struct, frozen=True):
+    """What the store says is due next, and the event loop's moment of that: never too early, for
+    the answer has been on its way."""
+
+    due: Due
+    moment: float
 
 
 class Claimer:
-    """Claims no more than can start now, and has it started.
+    """Claims no more than can start now, or within milliseconds, and has it started.
 
-    `start` is called with a job and with what earlier attempts of it have recorded, `lease_lost`
-    when the store says that the worker's jobs are not its own any more.
+    `start` is called with a job, with what earlier attempts of it have recorded, and with the event
+    loop's moment to start it at if that is not now; `lease_lost` when the store says that the
+    worker's jobs are not its own any more.
     """
 
     def __init__(
@@ -38,7 +53,7 @@ class Claimer:
         settler: Settler,
         chores: Chores,
         poll: float,
-        start: Callable[[JobRecord, Recorded | None], None],
+        start: Callable[[JobRecord, Recorded | None, float | None], None],
         lease_lost: Callable[[], None],
     ) -> None:
         self._claims = claims
@@ -52,7 +67,9 @@ class Claimer:
         self._turns = Loop("claims", self._turn)
         self._watch: Watch | None = None
         self._stopped = False
+        self._loop = asyncio.get_running_loop()
         self._nothing_near = False
+        self._coming: _Coming | None = None
         self._answered = asyncio.Event()
         self._answered.set()
         self._idle = asyncio.Event()
@@ -101,35 +118,48 @@ class Claimer:
             return 0.0
         if self._nothing_near and self._turns.slept_through:
             # A look for safety's sake: whoever makes something due says so.
-            due = await self._claims.next_due()
-            if due is None or due > 0:
-                return self._until(due)
+            coming = await self._next_due()
+            if coming is None or coming.due.seconds > 0:
+                return self._until(coming)
         # Judged before the store is asked: what ends meanwhile may make something due.
         rested = not self._slots and not self._settler.backlog and not self._chores
-        jobs = await self._claim(free)
+        jobs = await self._claim(free, self._expected())
         if jobs:
             self._idle.clear()
             if len(jobs) > free // 2:
                 return 0.0
-        due = await self._claims.next_due()
-        if due is None or due > 0:
+        coming = await self._next_due()
+        if coming is None or coming.due.seconds > 0:
             if rested and not jobs:
                 self._idle.set()
         elif not jobs:
             await self._claims.end_expired()
-        return self._until(due) if jobs else max(CONTENTION_PAUSE, self._until(due))
+        return self._until(coming) if jobs else max(CONTENTION_PAUSE, self._until(coming))
 
-    async def _claim(self, free: int) -> list[JobRecord]:
+    async def _next_due(self) -> _Coming | None:
+        due = await self._claims.next_due()
+        return None if due is None else _Coming(due, self._loop.time() + due.seconds)
+
+    def _expected(self) -> _Coming | None:
+        """What this turn is for, if it is about to be due. Whoever was woken looks for what is due
+        now, and whoever waits for idleness for nothing else."""
+        coming, self._coming = self._coming, None
+        if coming is None or self._looks_for_idleness or not self._turns.slept_through:
+            return None
+        return coming if 0 < coming.moment - self._loop.time() <= AHEAD else None
+
+    async def _claim(self, free: int, expected: _Coming | None) -> list[JobRecord]:
         """Claim and start up to so many jobs; answers what was claimed."""
+        due_by, moment = (expected.due.at, expected.moment) if expected else (None, None)
         self._answered.clear()
         try:
             try:
-                jobs, recorded = await self._claims.take(free)
+                jobs, recorded = await self._claims.take(free, due_by)
             except LeaseLost:
                 self._lease_lost()
                 return []
             for job in self._startable(jobs):
-                self._start(job, recorded.get(job.id))
+                self._start(job, recorded.get(job.id), moment)
         finally:
             self._answered.set()
         return jobs
@@ -143,9 +173,12 @@ class Claimer:
                     self._settler.put(release(job.id, job.token))
         return chosen
 
-    def _until(self, due: float | None) -> float:
-        """How long to sleep when the next job is due in so many seconds."""
+    def _until(self, coming: _Coming | None) -> float:
+        """How long to sleep until the next job is about to be due."""
         hears = self._watch is not None and self._watch.hears
         poll = (self._poll if hears else DEAF_POLL) * chance.uniform(0.8, 1.2)
-        self._nothing_near = due is None or due > poll
-        return poll if due is None or due > poll else max(due, 0.0)
+        self._nothing_near = coming is None or coming.due.seconds > poll
+        if coming is None or self._nothing_near:
+            return poll
+        self._coming = coming
+        return max(coming.moment - self._loop.time() - AHEAD, 0.0)

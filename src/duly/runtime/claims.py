@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
 from duly.errors import StoreError, StoreUnavailable
 from duly.model.job import JobRecord
-from duly.model.query import Demand
+from duly.model.query import Demand, Due
 from duly.model.settlement import release
 from duly.model.step import Recorded
 from duly.policy.flow_inputs import with_values
@@ -47,9 +48,12 @@ class Claims:
         self.unknown = False
         """Whether the worker may hold jobs that it was not told of."""
 
-    async def take(self, limit: int) -> tuple[list[JobRecord], dict[UUID, Recorded]]:
+    async def take(
+        self, limit: int, due_by: datetime | None = None
+    ) -> tuple[list[JobRecord], dict[UUID, Recorded]]:
         """Claim up to `limit` jobs; answers them, and what earlier attempts of them have recorded.
 
+        With `due_by`, what is due by then is claimed as of then, and must not start before.
         Raises LeaseLost when the worker may claim nothing any more.
         """
         self._credit = min(limit, self._credit + limit * self._settings.fair_share)
@@ -62,7 +66,7 @@ class Claims:
             longest_waiting=share,
         )
         try:
-            jobs = await self._store.arun(self._store.claim(demand))
+            jobs = await self._store.arun(self._store.claim(demand, due_by))
         except StoreUnavailable as error:
             self.unknown = self.unknown or error.unknown
             raise
@@ -80,10 +84,9 @@ class Claims:
             raise
         return jobs, recorded
 
-    async def next_due(self) -> float | None:
-        """In how many seconds there will be something to claim; None when nothing is in sight."""
-        due = await self._store.arun(self._store.next_due(self._settings.queues, self._tasks))
-        return None if due is None else due.seconds
+    async def next_due(self) -> Due | None:
+        """When there will be something to claim; None when nothing is in sight."""
+        return await self._store.arun(self._store.next_due(self._settings.queues, self._tasks))
 
     async def end_expired(self) -> None:
         """End what has expired in a flow: it is due and yet is not claimed."""

@@ -57,6 +57,7 @@ class Loop:
                     continue
             elif pause <= 0:
                 await asyncio.sleep(0)
+                self.slept_through = not self._woken.is_set()
             self._woken.clear()
 
     async def _tick_once(self) -> float:

@@ -161,7 +161,8 @@ class Worker:
     def _look_for_idleness(self) -> None:
         self._claimer.look_for_idleness()
 
-    def _start(self, job: JobRecord, recorded: Recorded | None) -> None:
+    def _start(self, job: JobRecord, recorded: Recorded | None, moment: float | None) -> None:
+        """The job is this worker's; its code starts now, or at a moment that is near."""
         definition = self._registry.require(job.task)
         context = self._surroundings.context(
             job,
@@ -173,6 +174,17 @@ class Worker:
         context.recorded = recorded
         slot = Slot(job, definition, context, self._executor.runs_elsewhere(job, definition))
         self._slots.add(slot)
+        if moment is None:
+            self._enter(slot)
+        else:
+            slot.timers.append(self._loop.call_at(moment, self._enter, slot))
+
+    def _enter(self, slot: Slot) -> None:
+        job = slot.job
+        if slot.told_to_stop:
+            # The store knows of a request to cancel, and heeds it.
+            self._finish(slot, Verdict(Outcome.RELEASED))
+            return
         self._limits.watch(slot)
         if slot.deadline is not None and slot.deadline == self._slots.first_deadline():
             self.deadline_is_near()

@@ -8,10 +8,13 @@ from uuid import UUID
 
 from duly.model.job import Delivery, JobRecord, State
 from duly.policy.states import CHARGED
+from duly.runtime.claimer import AHEAD
 from duly.testing.evidence import Evidence, Finding
 
 COARSE = timedelta(milliseconds=5)
 """How coarse the clock of a journal may be."""
+CLAIMED_AHEAD = timedelta(seconds=AHEAD)
+"""How long before it is due a worker may hold a job whose code it starts when it is."""
 
 
 def retries(evidence: Evidence) -> Iterator[Finding]:
@@ -55,8 +58,15 @@ def _starts(evidence: Evidence, job_id: UUID) -> Iterator[Finding]:
     for before, claim in evidence.claims(job_id):
         if before.cancelling:
             yield Finding("I8", f"was claimed (token {claim.token}) after its cancel", job_id)
-        early = before.due - claim.at
-        if evidence.history.timed and early > COARSE:
-            seconds = early.total_seconds()
-            message = f"was claimed (token {claim.token}) {seconds:.3f} s before it was due"
+        if not evidence.history.timed:
+            continue
+        early = (before.due - claim.at).total_seconds()
+        if early > (COARSE + CLAIMED_AHEAD).total_seconds():
+            message = f"was claimed (token {claim.token}) {early:.3f} s before it was due"
             yield Finding("I8", message, job_id)
+        for effect in evidence.effects.get(job_id, ()):
+            if effect.token == claim.token and effect.started is not None:
+                early = (before.due - effect.started).total_seconds()
+                if early > COARSE.total_seconds():
+                    message = f"ran (token {claim.token}) {early:.3f} s before it was due"
+                    yield Finding("I8", message, job_id)
