@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import timedelta
@@ -494,6 +493,8 @@ class App:
 
     async def amigrate(self) -> Sequence[str]:
         """Bring the database's schema up to date; see `migrate`."""
+        import asyncio
+
         return await asyncio.to_thread(self.store.migrate)
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -73,6 +72,8 @@ class Hosting:
         self, host: Host, workers: int, queues: Iterable[str], scheduler: bool
     ) -> AsyncIterator[Host]:
         """Start and stop around an asynchronous block."""
+        import asyncio
+
         await asyncio.to_thread(self.start, workers, queues, scheduler)
         try:
             yield host

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -82,6 +81,8 @@ class Client:
         joined = self._joined()
         if joined is None:
             return await self.store.arun(operation)
+        import asyncio
+
         return await asyncio.to_thread(joined.carrier.run, operation)
 
     def submit(

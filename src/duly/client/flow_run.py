@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -92,6 +91,8 @@ class FlowRun:
 
     async def await_end(self, timeout: Duration | None = None) -> FlowRun:
         """Wait without blocking the event loop; see `wait`."""
+        import asyncio
+
         return await asyncio.to_thread(self.wait, timeout)
 
     def cancel(self, reason: str | None = None) -> FlowChange:

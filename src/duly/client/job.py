@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -105,6 +104,8 @@ class Job(Generic[R_co]):
 
     async def aresult(self, timeout: Duration | None = None) -> R_co:
         """Wait for the job and return its result; see `result`."""
+        import asyncio
+
         seconds = _seconds(timeout)
         if seconds == 0:
             await self.arefresh()
@@ -132,6 +133,8 @@ class Job(Generic[R_co]):
 
     async def aexplain(self) -> Explanation:
         """What it is waiting for, or what became of it, in a sentence."""
+        import asyncio
+
         return await asyncio.to_thread(self.explain)
 
     def attempts(self) -> list[Attempt]:
