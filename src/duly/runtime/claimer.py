@@ -64,7 +64,7 @@ class Claimer:
         self._poll = poll
         self._start = start
         self._lease_lost = lease_lost
-        self._turns = Loop("claims", self._turn)
+        self._turns = Loop("claims", self._watchful_turn)
         self._watch: Watch | None = None
         self._stopped = False
         self._loop = asyncio.get_running_loop()
@@ -105,6 +105,20 @@ class Claimer:
         """What has just ended may have been the last, or have made something due."""
         if self._looks_for_idleness and not self._slots:
             self._turns.wake()
+
+    async def _watchful_turn(self) -> float:
+        """A turn, and attention to the store's signal only while there is nothing to do."""
+        watch = self._watch
+        assert watch is not None
+        watch.ease()
+        try:
+            pause = await self._turn()
+        except BaseException:
+            watch.attend()
+            raise
+        if pause > 0:
+            watch.attend()
+        return pause
 
     async def _turn(self) -> float:
         """Claim what can be started, or find out when there will be something."""

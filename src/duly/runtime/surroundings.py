@@ -40,6 +40,15 @@ class Watch(Protocol):
         """Whether the signal works; without it, one has to ask now and then."""
         ...
 
+    def ease(self) -> None:
+        """Pass signals on now and then only: whoever gets them is at work. Where many processes
+        write, their watches would take the processor from whoever holds the lock."""
+        ...
+
+    def attend(self) -> None:
+        """Pass signals on at once."""
+        ...
+
     def close(self) -> None:
         """Pass on no more."""
         ...

@@ -11,6 +11,8 @@ from duly.store.operation import Wake
 from duly.store.protocol import Store
 
 NAP = 1.0
+EASED = 0.25
+"""How long a watch that is eased does not look, in seconds."""
 
 logger = logging.getLogger("duly.worker")
 
@@ -33,13 +35,24 @@ class Watching:
         self._wake = wake
         self._rest = rest
         self._closing = threading.Event()
+        self._attentive = threading.Event()
+        self._attentive.set()
         self.hears = True
         """Whether the signal works here."""
         threading.Thread(target=self._work, name="duly-watch", daemon=True).start()
 
+    def ease(self) -> None:
+        """See Watch.ease."""
+        self._attentive.clear()
+
+    def attend(self) -> None:
+        """See Watch.attend."""
+        self._attentive.set()
+
     def close(self) -> None:
         """End soon; nobody waits for the thread."""
         self._closing.set()
+        self._attentive.set()
 
     def _work(self) -> None:
         while not self._closing.is_set():
@@ -54,6 +67,7 @@ class Watching:
         change = self._store.watch(self._wake)
         try:
             while not self._closing.is_set():
+                self._attentive.wait(EASED)
                 changed = change.wait(NAP)
                 self.hears = change.hears
                 if changed and not self._closing.is_set():

@@ -18,6 +18,8 @@ from duly.store.operation import Row, Statement
 T = TypeVar("T")
 
 PATIENCE = 60.0
+SHORTEST_NAP = 0.0002
+LONGEST_NAP = 0.016
 SOUND_SQLITE = (3, 51, 3)
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs"}
@@ -28,18 +30,23 @@ logger = logging.getLogger("duly.store")
 
 
 class _Patience:
-    """A busy handler that waits in short, uneven naps, for at most PATIENCE seconds."""
+    """A busy handler that waits in short, uneven naps, for at most PATIENCE seconds.
+
+    The longer it has waited, the more others do, and the longer the naps: whoever holds the lock
+    needs the processor.
+    """
 
     def __init__(self) -> None:
-        self._deadline = 0.0
+        self._begun = 0.0
 
     def __call__(self, tries: int) -> bool:
         now = time.monotonic()
         if tries == 0:
-            self._deadline = now + PATIENCE
-        if now > self._deadline:
+            self._begun = now
+        waited = now - self._begun
+        if waited > PATIENCE:
             return False
-        time.sleep(random.uniform(0.0002, 0.001 if tries < 20 else 0.004))
+        time.sleep(random.uniform(SHORTEST_NAP, min(LONGEST_NAP, 0.001 + waited / 10)))
         return True
 
 

@@ -108,6 +108,12 @@ class _Signal:
         self._wake = wake
         store.listeners.append(self._hear)
 
+    def ease(self) -> None:
+        """Nobody is disturbed here."""
+
+    def attend(self) -> None:
+        """It always does."""
+
     def close(self) -> None:
         if self._hear in self._store.listeners:
             self._store.listeners.remove(self._hear)
