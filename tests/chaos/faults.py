@@ -7,8 +7,8 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,12 +17,17 @@ import psycopg
 
 from duly import App
 from duly.policy.reaping import after_crash
+from duly.store.migrate import Migration
+from duly.store.postgres import schema as postgres_schema
+from duly.store.sqlite import schema as sqlite_schema
 from duly.testing import Loss
+from tests.chaos.inside import FULL
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.fleet import Fleet, WorkerProcess, send
 from tests.support.postgres import Server
 
 NO_DATABASE = "cannot be reached"
+NO_ROOM = "no room left"
 OPTIONS = ("--processes", 2, "--concurrency", 8)
 
 
@@ -38,7 +43,7 @@ class Faults:
     ) -> None:
         self.count: Counter[str] = Counter()
         self.losses: list[Loss] = []
-        self._pauses: list[tuple[threading.Timer, list[int]]] = []
+        self._passing: list[tuple[threading.Timer, Callable[[], None]]] = []
         self.workers = [site.start(*OPTIONS) for _ in range(2)]
         self.leaving: list[WorkerProcess] = []
         self._site = site
@@ -103,6 +108,25 @@ class Faults:
 
         self._kinds.append(lock)
 
+    def add_disk(self, folder: Path) -> None:
+        """The disk can be full for a while, as the workers see it."""
+
+        def fill() -> None:
+            (folder / FULL).touch()
+            self._for_a_while(lambda: (folder / FULL).unlink(missing_ok=True), 2.0)
+            self.count["disk full"] += 1
+
+        self._kinds += [fill, fill]
+
+    def add_migrations(self, url: str) -> None:
+        """A newer release can bring its schema, while this one goes on working."""
+
+        def migrate() -> None:
+            with newer_schema(url, self.count["migrated"] + 1), closing(App(url)) as app:
+                self.count["migrated"] += len(app.migrate())
+
+        self._kinds.append(migrate)
+
     def strike(self) -> None:
         """One fault, or two at once."""
         self._revive()
@@ -111,15 +135,15 @@ class Faults:
 
     def end(self) -> None:
         """No more faults: everybody goes on."""
-        self._end_pauses()
+        self._end_what_passes()
         self._revive()
 
     def _revive(self) -> None:
-        """A worker that finds no database when it starts says so and ends; somebody starts it
-        again."""
+        """A worker that finds no database when it starts, or no room, says so and ends; somebody
+        starts it again."""
         for worker in list(self.workers):
             if worker.process.poll() is not None:
-                assert NO_DATABASE in worker.log, worker.log
+                assert could_not_start(worker), worker.log
                 self._replace(worker)
 
     def kill_a_process(self) -> None:
@@ -158,7 +182,7 @@ class Faults:
     def drain(self) -> None:
         """One worker is told to stop, as in a deployment; another takes its place."""
         worker = self._one()
-        self._end_pauses()
+        self._end_what_passes()
         send(worker.pid, signal.SIGTERM)
         self.leaving.append(worker)
         self._replace(worker)
@@ -195,17 +219,41 @@ class Faults:
         a lock that they hold."""
         for pid in pids:
             send(pid, signal.SIGSTOP)
-        seconds = self._chance.uniform(0.2, self._longest_pause)
-        timer = threading.Timer(seconds, _let_go_on, [pids])
+        self._for_a_while(lambda: _let_go_on(pids), self._longest_pause)
+
+    def _for_a_while(self, end: Callable[[], None], longest: float) -> None:
+        timer = threading.Timer(self._chance.uniform(0.2, longest), end)
         timer.daemon = True
         timer.start()
-        self._pauses.append((timer, pids))
+        self._passing.append((timer, end))
 
-    def _end_pauses(self) -> None:
-        for timer, pids in self._pauses:
+    def _end_what_passes(self) -> None:
+        for timer, end in self._passing:
             timer.cancel()
-            _let_go_on(pids)
-        self._pauses.clear()
+            end()
+        self._passing.clear()
+
+
+def could_not_start(worker: WorkerProcess) -> bool:
+    """Whether the worker has said that it found no database, or no room in it."""
+    return NO_DATABASE in worker.log or NO_ROOM in worker.log
+
+
+@contextmanager
+def newer_schema(url: str, number: int) -> Iterator[None]:
+    """This process knows a migration more than the workers do."""
+    is_file = url.startswith("sqlite")
+    known = sqlite_schema.MIGRATIONS if is_file else postgres_schema.MIGRATIONS
+    table = "jobs" if is_file else "{schema}.jobs"
+    text = f"ALTER TABLE {table} ADD COLUMN storm_{number} TEXT"
+    last = known[-1]
+    known.append(
+        Migration(number=last.number + number, name=f"storm_{number}", text=text, oldest_release=0)
+    )
+    try:
+        yield
+    finally:
+        known.pop()
 
 
 def _let_go_on(pids: list[int]) -> None:

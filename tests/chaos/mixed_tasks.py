@@ -9,13 +9,16 @@ import msgspec
 
 from duly.policy.stepping import GIVEN
 from duly.testing import Effect
+from tests.chaos.inside import INSIDE
 
-TASKS = '''
+TASKS = (
+    INSIDE
+    + '''
 def note(word, step="-", result="-"):
     """What the code did, outside of the store."""
     job = duly.current().job
     key = duly.current().idempotency_key
-    effect(word, job.id, job.token, duly.current().attempt, key, os.getpid(), time.time(),
+    effect(word, job.id, job.token, duly.current().attempt, key, os.getpid(), real_time(),
            step, result)
 
 
@@ -149,6 +152,7 @@ def careful() -> None:
     time.sleep(0.1)
     note("end")
 '''
+)
 
 HOSTILE = ("kill", "exit", "crash", "fork", "hold")
 SCHEDULES = ("often", "careful")

@@ -14,6 +14,7 @@ import pytest
 
 from duly import Job, State
 from tests.chaos.conftest import MakeFleet, Storm
+from tests.chaos.inside import FULL, INSIDE
 from tests.support.fleet import LONG, Fleet, long_only, until
 from tests.support.postgres import Server, fresh_database, own_server
 
@@ -38,6 +39,14 @@ def tick_alone() -> None:
     while True:
         ran("tick")
         time.sleep(0.05)
+
+
+@app.task(retries=0)
+def large() -> str:
+    ran("begins")
+    hold()
+    ran("ends")
+    return "x" * 200_000
 
 
 @app.task(retries=0)
@@ -194,6 +203,23 @@ def test_a_foreign_writer_locks_the_file(fleet: MakeFleet, tmp_path: Path, storm
     foreign.close()
     _check(site, jobs)
     assert "locked" not in worker.log
+    assert worker.terminate() == 0
+
+
+def test_outcomes_wait_for_room_on_a_full_disk(fleet: MakeFleet, tmp_path: Path) -> None:
+    site = fleet(f"sqlite:///{tmp_path / 'jobs.db'}", INSIDE + TASKS)
+    worker = site.start("--concurrency", 4)
+    jobs = [site.tasks.large.enqueue() for _ in range(4)]
+    for job in jobs:
+        site.started(job, word="begins")
+    (site.folder / FULL).touch()
+    site.go()
+    worker.said("outcomes wait: no room left")
+    assert [job.refresh().state for job in jobs] == [State.RUNNING] * len(jobs)
+    later = site.tasks.large.enqueue()
+    (site.folder / FULL).unlink()
+    _check(site, [*jobs, later])
+    assert [site.outcomes(job) for job in jobs] == [["succeeded"]] * len(jobs)
     assert worker.terminate() == 0
 
 

@@ -2,7 +2,8 @@
 
 Jobs of every kind, priorities, keys, delays, retries, expiry, cancellation, transactional effects,
 steps, events, children, flows and schedules; processes killed, stopped and drained, replies and
-connections lost, files locked. What must hold is judged by what the client was told, by the journal
+connections lost, files locked, a disk that is full, migrations; the clocks of worker processes are
+wrong. What must hold is judged by what the client was told, by the journal
 and by what the tasks noted outside of the store.
 """
 
@@ -25,7 +26,7 @@ from duly.policy.states import LIVE
 from duly.testing import Effect, History, check_history, read_history
 from tests.chaos import artefacts
 from tests.chaos.conftest import MakeFleet, Storm
-from tests.chaos.faults import NO_DATABASE, Faults
+from tests.chaos.faults import Faults, could_not_start
 from tests.chaos.mixed_load import Client
 from tests.chaos.mixed_tasks import SCHEDULES, TASKS, effects_in
 from tests.conftest import ENGINES
@@ -50,13 +51,15 @@ class Database:
             self._proxy = stack.enter_context(CuttingProxy(url))
         self.url = url if self._proxy is None else self._proxy.url
 
-    def endanger(self, faults: Faults) -> None:
+    def endanger(self, faults: Faults, folder: Path) -> None:
         """Say what may befall it."""
+        faults.add_migrations(self.direct)
         if self._proxy is not None:
             faults.add_proxy(self._proxy)
             faults.add_backends(self.direct)
         else:
             faults.add_file(Path(self.direct.removeprefix("sqlite:///")))
+            faults.add_disk(folder)
         if self._server is not None:
             faults.add_server(self._server)
 
@@ -82,7 +85,7 @@ def test_everything_at_once(fleet: MakeFleet, database: Database, storm: Storm) 
             connection.execute("CREATE TABLE ledger (job VARCHAR(36), token INTEGER)")
         client = Client(site, storm.chance)
         faults = Faults(site, observer, storm.chance, LONGEST_PAUSE)
-        database.endanger(faults)
+        database.endanger(faults, site.folder)
         notes: list[str] = []
         try:
             _rage(client, faults, storm)
@@ -206,4 +209,4 @@ def _leave(faults: Faults) -> None:
         code = worker.process.wait(PATIENCE)
         # Before it has begun, nobody is there to do it in peace.
         early = code == -signal.SIGTERM and not worker.log
-        assert code == 0 or early or NO_DATABASE in worker.log, worker.log
+        assert code == 0 or early or could_not_start(worker), worker.log

@@ -71,10 +71,14 @@ class Settler:
 
     async def _write(self, batch: list[Settlement]) -> None:
         tries = 0
+        told = False
         while True:
             try:
                 landed = await self._store.arun(self._store.settle(batch))
             except (StoreUnavailable, StoreFull) as error:
+                if not told:
+                    logger.warning("%d outcomes wait: %s; trying again", len(batch), error)
+                    told = True
                 if self._lease.remaining() <= 0:
                     logger.error(
                         "%d outcomes could not be reported before the lease ended: %s",
