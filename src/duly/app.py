@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from datetime import timedelta
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
@@ -26,6 +25,7 @@ from duly.model.flow import FailurePolicy
 from duly.model.query import Cancellation, Count, Replay
 from duly.model.step import Step
 from duly.policy import options as option_checks
+from duly.policy.duration import Duration
 from duly.policy.recurrence import Cron, Rule, every
 from duly.policy.recurrence.wall_clock import Fold, Gap
 from duly.registry.application import calling_package
@@ -40,8 +40,6 @@ from duly.store.protocol import Store
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T", bound=Task[..., Any])
-
-Duration = timedelta | float | str
 
 
 class TaskDecorator(Protocol):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
+from duly.policy.duration import Duration
 from duly.policy.duration import parse as parse_duration
-
-Duration = timedelta | float | str
 
 
 class Retry(Exception):

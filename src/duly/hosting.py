@@ -6,12 +6,12 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from duly.config import Config
 from duly.errors import ConfigurationError, InvalidOption
 from duly.policy import options
+from duly.policy.duration import Duration
 from duly.policy.duration import parse as parse_duration
 from duly.registry.task import Registry
 from duly.runtime.settings import WorkerSettings
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from duly.runtime.embedded import EmbeddedWorker
 
 Host = TypeVar("Host")
-Duration = timedelta | float | str
 
 
 class Hosting:

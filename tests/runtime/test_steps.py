@@ -19,7 +19,7 @@ import pytest
 import duly
 from duly import App, JobFailed, ManualClock, State, StepFailed, StoreUnavailable
 from duly.policy.verdict import REASON_GAVE_UP
-from duly.runtime.step_port import StorePort
+from duly.runtime.steps.port import StorePort
 from tests.runtime.conftest import MakeFleet
 
 

@@ -9,6 +9,9 @@ from decimal import Decimal
 
 from duly.errors import InvalidOption
 
+Duration = timedelta | float | str
+"""What `parse` takes."""
+
 LONGEST = timedelta(days=36_525)
 
 _EXAMPLE = 'seconds as a number, a timedelta, or text such as "90s", "24h", "1h30m", "500ms"'

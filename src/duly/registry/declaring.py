@@ -9,11 +9,11 @@ from typing import Any, TypedDict, Unpack
 from duly.errors import ConfigurationError, InvalidOption
 from duly.model.job import Delivery
 from duly.policy import options
+from duly.policy.duration import Duration
 from duly.policy.duration import parse as parse_duration
 from duly.policy.retry import DEFAULT_BACKOFF, Backoff, RetryPolicy, fixed, listed
 from duly.registry.task import Execution, Hooks, TaskDefaults, TaskDefinition
 
-Duration = timedelta | float | str
 Exceptions = type[BaseException] | tuple[type[BaseException], ...]
 Hook = Callable[[Any], Any]
 

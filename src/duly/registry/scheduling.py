@@ -12,12 +12,12 @@ from duly.errors import ConfigurationError, InvalidOption, InvalidSchedule
 from duly.model.catalogue import CatalogueEntry
 from duly.model.schedule import CatchUp, Definition, JobTemplate, Overlap
 from duly.policy import options
+from duly.policy.duration import Duration
 from duly.policy.duration import parse as parse_duration
 from duly.policy.recurrence import Cron, Every, Recurrence, Rule
 from duly.policy.ticking import recurrence_of
 from duly.registry import strict_json
 
-Duration = timedelta | float | str
 RuleLike = str | timedelta | Rule
 Rules = RuleLike | Sequence[RuleLike] | Recurrence
 Choice = TypeVar("Choice", Overlap, CatchUp)

@@ -28,7 +28,8 @@ from duly.runtime.chance import chance
 from duly.runtime.context import JobContext, running
 from duly.runtime.failure import failure_of
 from duly.runtime.logs import about
-from duly.runtime.steps import Unstorable
+from duly.runtime.steps.children import undo
+from duly.runtime.steps.commands import Unstorable
 from duly.runtime.text import storable
 from duly.store.protocol import Store
 
@@ -157,7 +158,7 @@ async def run_compensations(job: JobRecord, context: JobContext) -> Verdict:
     running.set(context)
     try:
         await context.carry_out(context.durable.load())
-        failed = await context.carry_out(context.durable.undo())
+        failed = await context.carry_out(undo(context.durable))
     except asyncio.CancelledError:
         raise
     except BaseException as error:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from duly.model.event import Event
 from duly.model.job import JobRecord
-
-if TYPE_CHECKING:
-    from duly.runtime.context import Duration, Startable
+from duly.policy.duration import Duration
+from duly.runtime.steps.startable import Startable
 
 P = ParamSpec("P")
 R = TypeVar("R")

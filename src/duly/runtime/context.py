@@ -2,110 +2,35 @@
 
 from __future__ import annotations
 
-import inspect
-import random
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from contextvars import ContextVar
-from datetime import datetime, timedelta
+from datetime import datetime
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overload
-from uuid import UUID, uuid4
+from typing import Any, cast
+from uuid import UUID
 
 from duly.errors import InvalidOption, NotInTask
-from duly.model.event import Event
-from duly.model.job import Delivery, Draft, JobRecord
+from duly.model.job import JobRecord
 from duly.model.schedule import LastSuccess, last_success_in
-from duly.model.step import Recorded
-from duly.policy import options as option_checks
-from duly.policy.duration import parse as parse_duration
-from duly.policy.retry import RetryPolicy
-from duly.policy.stepping import given_key
-from duly.policy.subscribing import event_name
-from duly.registry.declaring import backoff_of
-from duly.runtime.driving import AsyncDriver, drive, scope
-from duly.runtime.step_port import Port
-from duly.runtime.steps import Durable, StepOptions, Talk
+from duly.runtime.blocking import BlockingContext
+from duly.runtime.steps.driving import scope
+from duly.runtime.steps.methods import StepMethods
+from duly.runtime.steps.port import Port
 
-if TYPE_CHECKING:
-    from duly.runtime.blocking import BlockingContext
-
-P = ParamSpec("P")
-R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
-T = TypeVar("T")
-
-Duration = timedelta | float | str
 Report = Callable[[JobRecord, float, str], None]
 
 _making = threading.Lock()
 
 
-class PreparedJob(Protocol):
-    """A job that is checked and encoded, not stored: what `task.job(...)` gives."""
-
-    @property
-    def draft(self) -> Draft: ...
-    @property
-    def decode(self) -> Callable[[str], Any]: ...
-
-
-class Handle(Protocol[R_co]):
-    """A submitted job; its result tells the type of its task's."""
-
-    def result(self, timeout: Duration | None = None) -> R_co: ...
-
-
-class Startable(Protocol[P, R_co]):
-    """A task, as steps start jobs of it."""
-
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> PreparedJob: ...
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R_co]: ...
-
-
-class Steps:
-    """Durable steps with options; what `ctx.using(...)` gives."""
-
-    def __init__(self, context: JobContext, options: StepOptions) -> None:
-        self._context = context
-        self._options = options
-
-    @overload
-    def step(
-        self,
-        name: str,
-        function: Callable[P, Coroutine[Any, Any, R]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Awaitable[R]: ...
-    @overload
-    def step(
-        self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[R]: ...
-
-    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """See JobContext.step."""
-        if self._options.transactional and inspect.iscoroutinefunction(function):
-            raise InvalidOption(
-                "transactional",
-                f"step {name!r} is async: its function must be a blocking one",
-            )
-        durable = self._context.durable
-        return self._context.carry_out(durable.call(name, function, args, kwargs, self._options))
-
-    def spawn(self, task: Startable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
-        """See JobContext.spawn."""
-        prepared = task.job(*args, **kwargs)
-        durable = self._context.durable
-        return self._context.carry_out(
-            durable.spawn(prepared.draft, prepared.decode, self._options.key)
-        )
-
-
-class JobContext:
+class JobContext(StepMethods):
     """The running job. One object an attempt; safe to use from any thread of it."""
+
+    # Made when first asked for, which few jobs do: see StepMethods.
+    _connection: Any = None
+    _waking: threading.Condition | None = None
+    _flows: Counter[str] | None = None
 
     def __init__(
         self,
@@ -115,21 +40,11 @@ class JobContext:
         payload_limit: int = 1_048_576,
         is_async: bool = False,
     ) -> None:
-        self.job = job
-        self.is_async = is_async
-        self.port = port
+        super().__init__(job, port, payload_limit, is_async)
         self.noticed = False
         """Whether the task was told to stop: what it returns after that is not its result."""
-        self.recorded: Recorded | None = None
-        """The steps that earlier attempts have recorded, where they were read with the claim."""
         self._report = report
-        self._payload_limit = payload_limit
-        self._connection: Any = None
-        self._durable: Durable | None = None
-        self._driver: AsyncDriver | None = None
         self._cancelled = False
-        self._waking: threading.Condition | None = None
-        self._flows: Counter[str] | None = None
 
     @property
     def id(self) -> UUID:
@@ -211,155 +126,6 @@ class JobContext:
         digest = digest & ~(0xF << 76) | 0x7 << 76
         digest = digest & ~(0b11 << 62) | 0b10 << 62
         return UUID(int=(self.job.id.int >> 80) << 80 | digest)
-
-    # Durable steps. In an async task their methods are awaited; in a blocking one they are not, and
-    # return the values themselves: there, current_blocking() has the right types.
-
-    @overload
-    def step(
-        self,
-        name: str,
-        function: Callable[P, Coroutine[Any, Any, R]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Awaitable[R]: ...
-    @overload
-    def step(
-        self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[R]: ...
-
-    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """What the function returns; once it is recorded, the function is not called again.
-
-        A function that raises makes the step fail with StepFailed. In an async task a blocking
-        function is called in a thread.
-        """
-        return Steps(self, StepOptions()).step(name, function, *args, **kwargs)
-
-    def using(
-        self,
-        *,
-        key: object = None,
-        retries: int = 0,
-        backoff: Any = None,
-        timeout: Duration | None = None,
-        transactional: bool = False,
-    ) -> Steps:
-        """Steps with options, as in `ctx.using(retries=3).step("charge", charge, order)`.
-
-        key: tells repeats of a step apart, such as the id of what a loop is about.
-        retries, backoff: how often a failed step is tried again, and when, as for a task.
-        timeout: how long one try may take.
-        transactional: what the function writes on `duly.current().connection` and the record of
-            the step are committed together; it must be a blocking function.
-        """
-        limit = None if timeout is None else option_checks.timeout(timeout).total_seconds()
-        return Steps(
-            self,
-            StepOptions(
-                key=None if key is None else given_key(key),
-                retries=option_checks.retries(retries),
-                policy=RetryPolicy(backoff=backoff_of(backoff)),
-                timeout=limit,
-                transactional=transactional,
-            ),
-        )
-
-    def sleep(self, duration: Duration, *, key: object = None) -> Awaitable[None]:
-        """Go on after that time. Meanwhile the job is a row, and holds no worker."""
-        delay = parse_duration(duration, "duration")
-        given = None if key is None else given_key(key)
-        return self.carry_out(self.durable.sleep(delay, None, given))
-
-    def sleep_until(self, moment: datetime, *, key: object = None) -> Awaitable[None]:
-        """Go on at that time; see `sleep`."""
-        until = option_checks.instant(moment, "moment")
-        given = None if key is None else given_key(key)
-        return self.carry_out(self.durable.sleep(None, until, given))
-
-    def wait_for(
-        self,
-        event: str,
-        *,
-        key: str | None = None,
-        timeout: Duration | None = None,
-        since: datetime | None = None,
-    ) -> Awaitable[Event]:
-        """The next event of this name, of this key if one is given; WaitTimeout when none comes
-        within `timeout`. See `sleep`.
-
-        One that came before counts as well, unless this job had it already, it was before `since`,
-        or its retention has passed.
-        """
-        limit = None if timeout is None else parse_duration(timeout, "timeout")
-        start = None if since is None else option_checks.instant(since, "since")
-        chosen = None if key is None else option_checks.key(str(key))
-        return self.carry_out(self.durable.wait_for(event_name(event), chosen, limit, start))
-
-    def spawn(self, task: Startable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
-        """Start a job of another task and return its result; see `sleep`.
-
-        Raises JobFailed or JobCancelled when it ends so.
-        """
-        return Steps(self, StepOptions()).spawn(task, *args, **kwargs)
-
-    def now(self) -> Awaitable[datetime]:
-        """What time it was, by the store's clock, when the job first came here."""
-        return self.carry_out(self.durable.now())
-
-    def random(self) -> Awaitable[float]:
-        """A random number from 0 to 1, the same in every attempt."""
-        return self.carry_out(self.durable.value("random", float, random.random))
-
-    def uuid(self) -> Awaitable[UUID]:
-        """A random UUID, the same in every attempt."""
-        return self.carry_out(self.durable.value("uuid", UUID, uuid4))
-
-    def on_failure(
-        self, task: Startable[P, Any], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[None]:
-        """Have a job of this task undo what was done, should this job end dead or cancelled.
-
-        Such jobs run one after another, the last one registered first; this job ends after them.
-        """
-        return self.carry_out(self.durable.on_failure(task.job(*args, **kwargs).draft))
-
-    @property
-    def durable(self) -> Durable:
-        """The steps of this attempt."""
-        if self.port is None:
-            raise NotInTask("durable steps need a worker; here the task was called directly")
-        if self.job.delivery is Delivery.TRANSACTIONAL:
-            raise InvalidOption(
-                "transactional",
-                "a task that is one transaction has no steps: make its steps transactional "
-                "instead, with ctx.using(transactional=True)",
-            )
-        if self._durable is None:
-            self._durable = Durable(self.job, self._payload_limit, self.recorded)
-        return self._durable
-
-    @property
-    def suspended(self) -> bool:
-        """Whether the attempt is to end because the job waits."""
-        return self._durable is not None and self._durable.suspended
-
-    def carry_out(self, talk: Talk[T]) -> Awaitable[T]:
-        """Carry out a step's conversation: here and now, or as something to be awaited."""
-        if self.port is None:
-            raise NotInTask("durable steps need a worker; here the task was called directly")
-        if scope.get() is not None:
-            raise InvalidOption(
-                "step",
-                "a step has no steps, sleeps or waits of its own: call them one after another in "
-                "the task itself, or let the step be a job: ctx.spawn(task, ...)",
-            )
-        if not self.is_async:
-            return cast("Awaitable[T]", drive(talk, self.durable, self.port))
-        if self._driver is None:
-            self._driver = AsyncDriver(self.durable, self.port)
-        return self._driver.drive(talk)
 
     def _told(self, cancelled: bool) -> bool:
         self.noticed = self.noticed or cancelled

@@ -31,7 +31,7 @@ from duly.runtime.frames import framed, receive
 from duly.runtime.isolation import Answer, Assignment, Message, Place
 from duly.runtime.parent import die_with_parent, leave_stopping_to_the_parent
 from duly.runtime.reporter import LogCapture
-from duly.runtime.step_port import ANSWERS, Keep, Request, StorePort, no_transaction
+from duly.runtime.steps.port import ANSWERS, Keep, Request, StorePort, no_transaction
 from duly.runtime.target import load_target
 from duly.runtime.text import storable
 

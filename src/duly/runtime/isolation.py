@@ -21,7 +21,7 @@ from duly.runtime.frames import framed, read_frame
 from duly.runtime.machine import cause_of_death
 from duly.runtime.processes import Companion, spawn
 from duly.runtime.slot import Slot
-from duly.runtime.step_port import Request
+from duly.runtime.steps.port import Request
 
 JOBS_A_PROCESS = 200
 

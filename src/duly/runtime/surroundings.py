@@ -9,7 +9,7 @@ from typing import Protocol
 from duly.model.job import JobRecord
 from duly.policy.verdict import Verdict
 from duly.runtime.context import JobContext, Report
-from duly.runtime.step_port import Port
+from duly.runtime.steps.port import Port
 from duly.runtime.threads import Crew, Errand
 from duly.runtime.watching import Watching
 from duly.store.operation import Wake

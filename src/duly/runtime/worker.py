@@ -33,7 +33,7 @@ from duly.runtime.settings import WorkerSettings
 from duly.runtime.settler import Settler
 from duly.runtime.slot import Slot
 from duly.runtime.slots import Slots
-from duly.runtime.step_port import StorePort
+from duly.runtime.steps.port import StorePort
 from duly.runtime.subscriber import Subscriber
 from duly.runtime.surroundings import Surroundings
 from duly.runtime.suspicion import Suspicion

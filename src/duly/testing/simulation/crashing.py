@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from duly.model.job import Delivery, JobRecord
 from duly.model.settlement import Settlement
 from duly.model.step import Step, StepKind
-from duly.runtime.step_port import Record
-from duly.runtime.steps import Call, Talk
+from duly.runtime.steps.commands import Call, Talk
+from duly.runtime.steps.port import Record
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, ParamSpec
 
 from duly.app import App
@@ -12,6 +12,7 @@ from duly.client.job import Job
 from duly.client.task import Task
 from duly.errors import InvalidOption, JobFailed
 from duly.policy import options
+from duly.policy.duration import Duration
 from duly.policy.duration import parse as parse_duration
 from duly.policy.states import FINAL
 from duly.testing.simulation import enqueued
@@ -23,7 +24,6 @@ from duly.testing.simulation.stage import Stage
 
 P = ParamSpec("P")
 
-Duration = timedelta | float | str
 AnyTask = Task[..., Any] | str
 
 

@@ -13,8 +13,8 @@ from duly.runtime.attempt import Transaction, run_async, run_blocking, run_trans
 from duly.runtime.context import JobContext, Report
 from duly.runtime.isolation import Isolation
 from duly.runtime.slot import Slot
-from duly.runtime.step_port import Port
-from duly.runtime.steps import Talk
+from duly.runtime.steps.commands import Talk
+from duly.runtime.steps.port import Port
 from duly.runtime.surroundings import Hands, Surroundings, Watch
 from duly.runtime.threads import Errand
 from duly.store.operation import Wake

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from duly.clock import runtime_clock as clock
-from duly.runtime.step_port import Port
-from duly.runtime.steps import Call, Durable, Pause, Quiet, StepTimeLimit, Suspended, Talk, Turn
+from duly.runtime.steps.commands import Call, Pause, Quiet, StepTimeLimit, Suspended, Talk, Turn
+from duly.runtime.steps.durable import Durable
+from duly.runtime.steps.port import Port
 from duly.runtime.threads import Errand
 
 T = TypeVar("T")
