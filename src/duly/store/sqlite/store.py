@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -41,7 +42,7 @@ from duly.store.sqlite.settling import Settling
 from duly.store.sqlite.steps import StepLog
 from duly.store.sqlite.submission import Submission
 from duly.store.sqlite.transaction import SqliteTransaction
-from duly.store.sqlite.watch import CommitSignal, FileWatch
+from duly.store.sqlite.watch import CommitSignal, FileWatch, announce
 from duly.store.sqlite.writer import Lease, Writer
 
 T = TypeVar("T")
@@ -60,7 +61,8 @@ class _Engine:
             self.applied = bring_up_to_date(connection, path or "memory")
             if journal is not None:
                 keep_journal(connection, journal)
-        self.writer = Writer(connection, path, TRANSACTION_LIMIT, signal.send)
+        committed = partial(announce, path) if path else signal.send
+        self.writer = Writer(connection, path, TRANSACTION_LIMIT, committed)
         # A database in memory is on one connection, the writer's.
         self._readers = Readers(path) if path else None
         self._holder: int | None = None

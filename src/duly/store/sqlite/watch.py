@@ -8,20 +8,29 @@ import select
 import struct
 import threading
 import time
+from contextlib import suppress
 
 import apsw
 
 from duly.store.sqlite.connection import connect
 from duly.store.sqlite.forking import register
 
-_IN_MODIFY = 0x2
+_IN_ATTRIB = 0x4
 _IN_IGNORED = 0x8000
 _EVENT = struct.Struct("iIII")
 _POLL = 0.02
+_LOOK = 1.0
+"""How long a commit may go unnoticed whose process was killed before it could tell, in seconds."""
 
-FIRST_LOOK = 0.001
-LAST_LOOK = 2.0
-"""How soon after a report the commit is looked for, and when that is given up, in seconds."""
+
+def announce(path: str) -> None:
+    """Tell the watchers of this database, in every process, of a commit.
+
+    The kernel reports it to them when somebody sets the times of the log. That the log was written
+    it would report too, but before the commit is on the disk, and to everybody for every page.
+    """
+    with suppress(OSError):
+        os.utime(f"{path}-wal")
 
 
 class CommitSignal:
@@ -74,11 +83,10 @@ class MemoryWatch:
 
 
 class FileWatch:
-    """Waits for the kernel to report a write to the write-ahead log.
+    """Waits for the kernel to report what `announce` did.
 
-    The report is a hint: the transaction is not committed before the log is on the disk, which
-    nothing reports, or not at all. So some looks at data_version follow, at growing intervals;
-    it changes with every commit of another connection.
+    That is a hint: what counts is data_version, which changes with every commit of another
+    connection.
     """
 
     hears = True
@@ -87,7 +95,6 @@ class FileWatch:
         self._path = path
         self._connection: apsw.Connection | None = None
         self._notifier: int | None = None
-        self._next_look = FIRST_LOOK
         self._in_use = threading.Lock()
         register(self)
         with self._in_use:
@@ -128,7 +135,6 @@ class FileWatch:
         # The last to close a file removes its log: this one may be another than before.
         self._unwatch()
         self._notifier = _watch_file(f"{self._path}-wal")
-        self._next_look = FIRST_LOOK
 
     def _data_version(self) -> int:
         assert self._connection is not None
@@ -155,21 +161,14 @@ class FileWatch:
         if self._notifier is None:
             time.sleep(min(longest, _POLL))
             return
-        looks_again = self._next_look < LAST_LOOK
-        nap = min(longest, self._next_look) if looks_again else longest
-        readable, _, _ = select.select([self._notifier], [], [], nap)
-        if not readable:
-            self._next_look = min(self._next_look * 2, LAST_LOOK)
-            return
-        self._next_look = FIRST_LOOK
-        events = os.read(self._notifier, 65536)
-        if _forgotten(events):
+        readable, _, _ = select.select([self._notifier], [], [], min(longest, _LOOK))
+        if readable and _forgotten(os.read(self._notifier, 65536)):
             # The log was removed by the last writer that left; from now on, look at times.
             self._unwatch()
 
 
 def _watch_file(path: str) -> int | None:
-    """A descriptor that becomes readable when the file is written; None where there is none."""
+    """A descriptor that is readable when the file's times were set; None where there is none."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
         descriptor: int = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -177,7 +176,7 @@ def _watch_file(path: str) -> int | None:
         return None
     if descriptor < 0:
         return None
-    if library.inotify_add_watch(descriptor, os.fsencode(path), _IN_MODIFY) < 0:
+    if library.inotify_add_watch(descriptor, os.fsencode(path), _IN_ATTRIB) < 0:
         os.close(descriptor)
         return None
     return descriptor
