@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -482,6 +484,23 @@ def test_a_watcher_does_not_spin(scene: Scene, store: SqliteStore) -> None:
     assert not watch.wait(2.0)
     assert looks <= 30
     assert time.process_time() - used < 0.5
+    watch.close()
+
+
+def test_a_watcher_sleeps_through_commits_that_concern_nobody(
+    scene: Scene, store: SqliteStore
+) -> None:
+    worker = scene.hire()
+    watch = store.watch(Wake.WORKERS)
+    assert isinstance(watch, FileWatch)
+    until(lambda: not watch.wait(0.05))
+    for _ in range(50):
+        store.run(store.renew([worker], timedelta(seconds=60)))
+    assert watch._notifier is not None
+    assert not select.select([watch._notifier], [], [], 0)[0]
+    scene.submit()
+    assert select.select([watch._notifier], [], [], 60)[0]
+    assert watch.wait(5)
     watch.close()
 
 
