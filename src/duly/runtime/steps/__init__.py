@@ -2,5 +2,5 @@
 
 Each kind of step is written once, as a conversation: a generator that yields what is to be done
 (see `commands`, and for requests to the store `port`) and is sent the answer. `driving` carries it
-out in a thread or on an event loop, so that blocking and async tasks share every rule.
+out in a thread, `async_driving` on an event loop: blocking and async tasks share every rule.
 """

@@ -1,8 +1,7 @@
-"""Carrying out the conversations of durable steps, in a blocking task or on an event loop."""
+"""Carrying out the conversations of durable steps in a blocking task."""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable
@@ -20,7 +19,6 @@ from duly.runtime.threads import Errand
 T = TypeVar("T")
 
 REACTION = 2.0
-TURNS = 5
 
 
 class Scope(msgspec.Struct):
@@ -60,7 +58,7 @@ def drive(talk: Talk[T], durable: Durable, port: Port) -> T:
         return result
 
 
-def _perform(call: Call, port: Port, decided: threading.Lock) -> Any:
+def perform(call: Call, port: Port, decided: threading.Lock) -> Any:
     """Call the function, in a transaction with its record if that is asked for.
 
     Whoever takes `decided` first, the commit or the time limit, is right; it is never given back.
@@ -71,14 +69,14 @@ def _perform(call: Call, port: Port, decided: threading.Lock) -> Any:
         scope.set(Scope(call.idempotency_key, connection))
         write = call.commit(call.function(*call.args, **call.kwargs))
         if not decided.acquire(blocking=False):
-            raise _Refused
+            raise Refused
         stored = keep(write)
         if stored is None:
-            raise _Refused
+            raise Refused
         return stored
 
 
-class _Refused(Exception):
+class Refused(Exception):
     """What the step wrote is rolled back: its token is stale, or it took too long."""
 
 
@@ -89,9 +87,9 @@ def _limited(call: Call, port: Port) -> Any:
     def scoped() -> Any:
         scope.set(Scope(call.idempotency_key))
         try:
-            value = _perform(call, port, decided)
-            return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
-        except _Refused:
+            value = perform(call, port, decided)
+            return _run(value) if inspect.isawaitable(value) else value
+        except Refused:
             return None
 
     context = copy_context()
@@ -110,114 +108,21 @@ def _limited(call: Call, port: Port) -> Any:
         if decided.acquire(blocking=False):
             errand.interrupt()
             ended.wait(REACTION)
-            raise _too_long(call.timeout)
+            raise too_long(call.timeout)
         ended.wait()
     if outcome[1] is not None:
         raise outcome[1]
     return outcome[0]
 
 
-async def _awaited(value: Awaitable[T]) -> T:
-    return await value
+def _run(value: Awaitable[T]) -> T:
+    import asyncio
+
+    async def awaited() -> T:
+        return await value
+
+    return asyncio.run(awaited())
 
 
-def _too_long(limit: float) -> StepTimeLimit:
+def too_long(limit: float) -> StepTimeLimit:
     return StepTimeLimit(f"the step ran for longer than its time limit of {limit:g} s")
-
-
-class AsyncDriver:
-    """Carries out the conversations of one attempt on its event loop.
-
-    A step that has to wait ends the attempt only when nothing else of it is under way: what runs
-    beside it, in a gather, is recorded first.
-    """
-
-    def __init__(self, durable: Durable, port: Port) -> None:
-        self._durable = durable
-        self._port = port
-        self._active = 0
-        self._rested = asyncio.Event()
-
-    async def drive(self, talk: Talk[T]) -> T:
-        """Carry it out."""
-        if self._durable.suspended:
-            raise Suspended
-        self._enter()
-        answer: Any = None
-        error: Exception | None = None
-        try:
-            while True:
-                command = talk.send(answer) if error is None else talk.throw(error)
-                answer, error = None, None
-                try:
-                    match command:
-                        case Call():
-                            answer = await self._call(command)
-                        case Pause(seconds=seconds):
-                            await asyncio.sleep(seconds)
-                        case Turn():
-                            await _turns()
-                        case Quiet():
-                            await self._quiet()
-                        case request:
-                            answer = await self._port.aask(request)
-                except Exception as problem:
-                    error = problem
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        finally:
-            self._leave()
-
-    def _enter(self) -> None:
-        self._active += 1
-        self._rested.clear()
-
-    def _leave(self) -> None:
-        self._active -= 1
-        if self._active == 0:
-            self._rested.set()
-
-    async def _quiet(self) -> None:
-        self._leave()
-        try:
-            while True:
-                await self._rested.wait()
-                await _turns()
-                if self._active == 0:
-                    return
-        finally:
-            self._enter()
-
-    async def _call(self, call: Call) -> Any:
-        context = copy_context()
-        context.run(scope.set, Scope(call.idempotency_key))
-        if call.commit is None and inspect.iscoroutinefunction(call.function):
-            work = asyncio.create_task(call.function(*call.args, **call.kwargs), context=context)
-        else:
-            work = asyncio.create_task(self._in_thread(call), context=context)
-        try:
-            return await asyncio.wait_for(work, call.timeout)
-        except TimeoutError:
-            if call.timeout is None or not work.cancelled():
-                raise
-            raise _too_long(call.timeout) from None
-
-    async def _in_thread(self, call: Call) -> Any:
-        decided = threading.Lock()
-        thread = asyncio.ensure_future(asyncio.to_thread(_perform, call, self._port, decided))
-        try:
-            try:
-                value = await asyncio.shield(thread)
-            except asyncio.CancelledError:
-                if decided.acquire(blocking=False):
-                    raise
-                value = await thread
-        except _Refused:
-            return None
-        return await value if inspect.isawaitable(value) else value
-
-
-async def _turns() -> None:
-    for _ in range(TURNS):
-        await asyncio.sleep(0)

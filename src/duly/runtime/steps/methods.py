@@ -6,7 +6,7 @@ import inspect
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 from uuid import UUID, uuid4
 
 from duly.errors import InvalidOption, NotInTask
@@ -23,10 +23,13 @@ from duly.registry.declaring import backoff_of
 from duly.runtime.steps import children, values, waits
 from duly.runtime.steps.calls import StepOptions, call
 from duly.runtime.steps.commands import Talk
-from duly.runtime.steps.driving import AsyncDriver, drive, scope
+from duly.runtime.steps.driving import drive, scope
 from duly.runtime.steps.durable import Durable
 from duly.runtime.steps.port import Port
 from duly.runtime.steps.startable import Startable
+
+if TYPE_CHECKING:
+    from duly.runtime.steps.async_driving import AsyncDriver
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -237,5 +240,7 @@ class StepMethods:
         if not self.is_async:
             return cast("Awaitable[T]", drive(talk, self.durable, self.port))
         if self._driver is None:
+            from duly.runtime.steps.async_driving import AsyncDriver
+
             self._driver = AsyncDriver(self.durable, self.port)
         return self._driver.drive(talk)
