@@ -57,9 +57,8 @@ class Errand:
     def _close(self) -> None:
         """From here on nothing can be raised in the thread."""
         with self._lock:
-            # Not for nothing: from then on CPython takes the slow way at every turn of its code.
-            if self._thread is not None and self._interrupted:
-                _raise_in(self._thread, None)
+            if self._interrupted:
+                _drop_what_is_to_be_raised()
             self._thread = None
             self._closed = True
 
@@ -110,7 +109,24 @@ class Crew:
                 self._idle += 1
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), None if error is None else ctypes.py_object(error)
-    )
+class _Nothing(BaseException):
+    """Takes the place of what is not to be raised any more."""
+
+
+def _drop_what_is_to_be_raised() -> None:
+    """Nothing that others wanted to raise in this thread is raised after this.
+
+    It is not taken back but replaced by something that is raised here and now: until an exception
+    has arrived, CPython looks for it at every turn of its code, in all threads, and 3.11 stands
+    still for ever when it is traced.
+    """
+    try:
+        _raise_in(threading.get_ident(), _Nothing)
+        while True:
+            pass
+    except _Nothing:
+        return
+
+
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
