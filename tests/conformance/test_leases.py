@@ -192,7 +192,7 @@ def test_orphans_are_taken_back(scene: Scene) -> None:
     theirs = scene.take(other)
     scene.submit(delay=timedelta(hours=1))
     assert scene.store.run(scene.store.reap_orphans("orphaned", scene.now)) == []
-    _forget(scene, holder)
+    scene.forget(holder)
     reaped = scene.store.run(scene.store.reap_orphans("orphaned", scene.now))
     assert reaped == [Reaped(mine.id, holder, State.PENDING)]
     assert scene.get(theirs.id) == theirs
@@ -200,15 +200,6 @@ def test_orphans_are_taken_back(scene: Scene) -> None:
     assert (job.state, job.alone) == (State.PENDING, True)
     assert job.error is not None
     assert job.error.message == "orphaned"
-
-
-def _forget(scene: Scene, holder: object) -> None:
-    """Remove a worker's row behind the store's back, as a restored backup may."""
-    with scene.store.transaction() as connection:
-        if scene.store.url.startswith("sqlite"):
-            connection.execute("DELETE FROM workers WHERE id = ?", (getattr(holder, "bytes", b""),))
-        else:
-            connection.execute("DELETE FROM duly.workers WHERE id = %s", (holder,))
 
 
 @pytest.mark.parametrize("count", [1000])

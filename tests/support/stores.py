@@ -141,6 +141,14 @@ class Scene:
         self.store.run(self.store.register_worker(hired, lease, self.now))
         return hired.id
 
+    def forget(self, holder: UUID) -> None:
+        """Remove a worker's row behind the store's back, as a restored backup may."""
+        with self.store.transaction() as connection:
+            if self.store.url.startswith("sqlite"):
+                connection.execute("DELETE FROM workers WHERE id = ?", (holder.bytes,))
+            else:
+                connection.execute("DELETE FROM duly.workers WHERE id = %s", (holder,))
+
     def claim(
         self,
         holder: UUID,

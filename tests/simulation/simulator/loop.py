@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import Context, copy_context
 from itertools import count
 from typing import Any
 
@@ -22,50 +21,80 @@ class WorldLoop(VirtualLoop):
     What is due at one moment happens in the order in which it was asked for.
     """
 
-    _ready: deque[asyncio.Handle]
-
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(clock)
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self.time = clock.monotonic  # type: ignore[method-assign]
+        self._now: deque[_Handle] = deque()
+        self._later: list[tuple[float, int, _Handle]] = []
         self._numbers = count()
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    ) -> _Handle:
         """See AbstractEventLoop.call_soon."""
-        handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)
+        handle = _Handle(callback, args, context, 0.0)
+        self._now.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> _Handle:
         """See AbstractEventLoop.call_later."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> _Handle:
         """See AbstractEventLoop.call_at."""
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._timers, (when, next(self._numbers), timer))
-        return timer
+        handle = _Handle(callback, args, context, when)
+        heapq.heappush(self._later, (when, next(self._numbers), handle))
+        return handle
 
     def _run_once(self) -> None:
         """One turn: see BaseEventLoop, of which this is the part that a world needs."""
-        timers, ready = self._timers, self._ready
-        while timers and timers[0][2].cancelled():
-            heapq.heappop(timers)
-        if not ready:
-            if not timers:
+        later, now = self._later, self._now
+        while later and later[0][2].is_cancelled:
+            heapq.heappop(later)
+        if not now:
+            if not later:
                 raise RuntimeError("the simulation stands still: nothing will ever happen in it")
-            self._clock.pass_time(max(0.0, timers[0][0] - self.time()))
+            self._clock.pass_time(max(0.0, later[0][0] - self.time()))
         due = self.time() + RESOLUTION
-        while timers and timers[0][0] < due:
-            ready.append(heapq.heappop(timers)[2])
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if not handle.cancelled():
-                handle._run()
+        while later and later[0][0] < due:
+            now.append(heapq.heappop(later)[2])
+        for _ in range(len(now)):
+            handle = now.popleft()
+            if handle.is_cancelled:
+                continue
+            try:
+                handle.context.run(handle.callback, *handle.args)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:
+                self.call_exception_handler({"message": "a callback failed", "exception": error})
+
+
+class _Handle:
+    """What asyncio asks of its Handle and its TimerHandle, and nothing else."""
+
+    __slots__ = ("_when", "args", "callback", "context", "is_cancelled")
+
+    def __init__(
+        self, callback: Callable[..., Any], args: Any, context: Context | None, when: float
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = copy_context() if context is None else context
+        self.is_cancelled = False
+        self._when = when
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        return self._when

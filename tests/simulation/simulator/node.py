@@ -85,6 +85,11 @@ class Node:
         self._stood_still_at = None
         self._awake.set()
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether it is paused."""
+        return self._stood_still_at is not None
+
     async def awake(self) -> None:
         """Return when the node does not stand still."""
         await self._awake.wait()

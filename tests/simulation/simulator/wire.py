@@ -201,7 +201,7 @@ class Wire(ClockedStore):
     async def _travel(self) -> None:
         self._refuse_the_dead()
         await asyncio.sleep(self._weather.latency())
-        if self._node is not None:
+        if self._node is not None and self._node.stands_still:
             await self._node.awake()
         self._refuse_the_dead()
 
