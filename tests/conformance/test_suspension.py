@@ -218,6 +218,22 @@ def test_only_what_fits_wakes(scene: Scene) -> None:
     assert scene.state(job.id) is State.PENDING
 
 
+def test_only_what_fits_counts_that_came_before(scene: Scene) -> None:
+    scene.submit_many(2)
+    job, other = scene.claim(scene.hire(), 2)
+    emit(scene, key="41")
+    emit(scene, "shipped", key="42")
+    emit(scene)
+    emit(scene, key="42", job_id=other.id)
+    wait = EventWait(name="paid", key="42")
+    taking = scene.store.take_event(job.token, step(job, "paid"), wait, scene.now)
+    assert scene.store.run(taking) == (True, None)
+    scene.settle(suspend(job.id, job.token, wait_event(job, key="42")))
+    assert scene.state(job.id) is State.WAITING
+    emit(scene, key="42")
+    assert scene.state(job.id) is State.PENDING
+
+
 def test_each_wait_gets_the_next_event(scene: Scene) -> None:
     scene.submit()
     job = scene.take()

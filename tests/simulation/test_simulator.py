@@ -48,9 +48,10 @@ def test_one_seed_is_one_run() -> None:
 @pytest.mark.parametrize(
     ("protection", "seeds"),
     [
-        (sabotage.no_fencing, (21, 55)),
+        (sabotage.no_fencing, (21, 60)),
         (sabotage.no_unique_tick, (0, 1, 4)),
-        (sabotage.no_lease_check, (2, 7)),
+        (sabotage.no_lease_check, (7, 21)),
+        (sabotage.no_second_look_at_claims, (27, 124)),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from duly.model.settlement import Settlement
+from duly.runtime.claims import Claims
 from duly.store.operation import Operation, Statement, Steps
 from duly.store.sqlite import claiming, schedules, settling
 
@@ -45,6 +46,15 @@ def no_unique_tick(patch: pytest.MonkeyPatch) -> None:
 def no_lease_check(patch: pytest.MonkeyPatch) -> None:
     """Whoever asks gets jobs, also a worker that was given up for dead."""
     patch.setattr(claiming, "LEASE", "SELECT 1 WHERE ? IS NOT NULL AND ? IS NOT NULL")
+
+
+def no_second_look_at_claims(patch: pytest.MonkeyPatch) -> None:
+    """A worker whose claim was not answered does not look for what it may have been given."""
+
+    async def forget(self: Claims) -> None:
+        self.unknown = False
+
+    patch.setattr(Claims, "give_back_unknown", forget)
 
 
 def _without(text: str, condition: str) -> str:

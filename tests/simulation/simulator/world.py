@@ -78,8 +78,8 @@ class World:
         self.weather = Weather(
             self.chance,
             self.faults,
-            loss=0.0 if sleepy else self.chance.choice((0.0, 0.02, 0.05)),
-            crash=0.0 if sleepy else self.chance.choice((0.0, 0.01, 0.03)),
+            loss=0.0 if sleepy else self.chance.choice((0.0, 0.05, 0.15)),
+            crash=0.0 if sleepy else self.chance.choice((0.0, 0.02, 0.06)),
             slow=0.0 if sleepy else self.chance.choice((0.0, 0.02, 0.1)),
         )
         self.deafness = 0.0 if sleepy else self.chance.choice((0.0, 0.5, 1.0))
