@@ -51,6 +51,17 @@ def test_a_claim_cancels_what_is_past_its_time(scene: Scene) -> None:
     assert scene.counts() == {("default", State.CANCELLED): 1, ("default", State.RUNNING): 1}
 
 
+def test_a_claim_never_brings_what_is_past_its_time(scene: Scene) -> None:
+    past = scene.submit(expires_after=SECOND)
+    kept = scene.submit()
+    scene.advance(1)
+    holder = scene.hire()
+    assert [job.id for job in scene.claim(holder, expiring=False)] == [kept.id]
+    assert scene.state(past.id) in (State.PENDING, State.CANCELLED)
+    assert scene.claim(holder) == []
+    assert scene.state(past.id) is State.CANCELLED
+
+
 def test_many_expired_jobs_do_not_hide_the_others_for_long(scene: Scene) -> None:
     scene.submit_many(30, expires_after=SECOND, priority=100)
     kept = scene.submit()

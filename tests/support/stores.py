@@ -156,6 +156,7 @@ class Scene:
         queues: Sequence[str] = (QUEUE,),
         tasks: Sequence[str] = (TASK,),
         longest_waiting: int = 0,
+        expiring: bool = True,
     ) -> list[JobRecord]:
         """Claim for a worker."""
         demand = Demand(
@@ -164,6 +165,7 @@ class Scene:
             tasks=tuple(tasks),
             limit=limit,
             longest_waiting=longest_waiting,
+            expiring=expiring,
         )
         return self.store.run(self.store.claim(demand, self.now))
 

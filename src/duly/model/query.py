@@ -55,7 +55,8 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker can start now; no queues means every queue.
 
-    Of `limit` jobs, `longest_waiting` go to those due for longest, whatever their priority.
+    Of `limit` jobs, `longest_waiting` go to those due for longest, whatever their priority. With
+    `expiring`, due jobs that have expired are cancelled; without, they may be left where they are.
     """
 
     worker: UUID
@@ -63,6 +64,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[str, ...]
     limit: int
     longest_waiting: int = 0
+    expiring: bool = True
 
 
 class Due(msgspec.Struct, frozen=True):

@@ -45,6 +45,8 @@ class Claims:
         self._slots = slots
         self._tasks = tuple(sorted(definition.name for definition in registry))
         self._credit = 0.0
+        self._some_left = True
+        """Whether jobs may be due that the last claim did not bring: they may have expired."""
         self.unknown = False
         """Whether the worker may hold jobs that it was not told of."""
 
@@ -64,12 +66,14 @@ class Claims:
             tasks=self._tasks,
             limit=limit,
             longest_waiting=share,
+            expiring=self._some_left,
         )
         try:
             jobs = await self._store.arun(self._store.claim(demand, due_by))
         except StoreUnavailable as error:
             self.unknown = self.unknown or error.unknown
             raise
+        self._some_left = len(jobs) < limit
         if jobs:
             self._credit -= share
         of_flows = [job.id for job in jobs if job.flow_id is not None]
@@ -86,7 +90,9 @@ class Claims:
 
     async def next_due(self) -> Due | None:
         """When there will be something to claim; None when nothing is in sight."""
-        return await self._store.arun(self._store.next_due(self._settings.queues, self._tasks))
+        due = await self._store.arun(self._store.next_due(self._settings.queues, self._tasks))
+        self._some_left = due is not None and due.seconds <= 0
+        return due
 
     async def end_expired(self) -> None:
         """End what has expired in a flow: it is due and yet is not claimed."""

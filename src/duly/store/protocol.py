@@ -62,10 +62,11 @@ class Verbs(ScheduleVerbs, FlowVerbs, StepVerbs, JournalVerbs, Protocol):
         Only pending and waiting jobs with run_at <= now, in the given queues and of the given
         tasks, not in a paused queue: highest priority first, then earliest run_at, then id. A job
         is given to one claimer at most. The attempt is charged now; an uncharged outcome gives it
-        back. A job whose expires_at has passed is cancelled as expired instead. Raises LeaseLost
-        when the worker is not registered or its lease has ended. Fewer than `limit` does not mean
-        that no more are due: another claimer may have held them for a moment. A worker may claim
-        for a moment a little ahead, as its `now`, and starts what it gets then.
+        back. A job whose expires_at has passed is not given to anybody, but cancelled as expired if
+        that is asked for. Raises LeaseLost when the worker is not registered or its lease has
+        ended. Fewer than `limit` does not mean that no more are due: another claimer may have held
+        them for a moment. A worker may claim for a moment a little ahead, as its `now`, and starts
+        what it gets then.
         """
         ...
 

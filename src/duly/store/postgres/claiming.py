@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import lru_cache
 from uuid import UUID
 
 from duly.errors import LeaseLost
@@ -24,13 +25,33 @@ SILENCE = "SELECT set_config('idle_in_transaction_session_timeout', %(limit)s, t
 # They are taken by an array of ids and not by a join: how many a lane gives is unknown when the
 # statement is planned, and for its guess of some thousand the planner reads the whole table.
 #
-# What has expired by then is cancelled in the same statement: a claim that is half done would
-# leave jobs running that nobody was told of. Those of a flow are left to `expire`: flows are locked
-# before their jobs.
+# What has expired by then is cancelled in the same statement, if that is asked for: a claim that is
+# half done would leave jobs running that nobody was told of. Those of a flow are left to `expire`:
+# flows are locked before their jobs. Most claims do not ask: to end jobs takes as large a plan
+# again, which the server would set up for nothing.
 #
 # The worker's row is held FOR KEY SHARE, so that a watchdog that takes it FOR UPDATE sees every
 # claim that commits; a heartbeat, which changes no key, does not wait for it.
-CLAIM = f"""
+_EXPIRING = f"""
+gone AS (
+    DELETE FROM {{schema}}.jobs WHERE jobs.id = ANY(ARRAY(SELECT id FROM locked WHERE late))
+    RETURNING {columns("jobs")}, true AS archived
+),
+{cancelled(f"'{REASON_EXPIRED}'")}
+"""
+_BY_PRIORITY = "SELECT * FROM by_priority"
+_ALSO_LONGEST_WAITING = f"""
+    {_BY_PRIORITY} UNION ALL (
+        SELECT * FROM due WHERE id NOT IN (SELECT id FROM by_priority)
+        ORDER BY run_at, id
+        LIMIT %(limit)s::integer - (SELECT count(*) FROM by_priority)
+    )
+"""
+
+
+@lru_cache
+def _claim_text(fair: bool, expiring: bool) -> str:
+    return f"""
 WITH {CLOCK},
 holder AS MATERIALIZED (
     SELECT id FROM {{schema}}.workers
@@ -50,15 +71,9 @@ due AS MATERIALIZED (
 by_priority AS MATERIALIZED (
     SELECT * FROM due ORDER BY priority DESC, run_at, id LIMIT %(ordinary)s::integer
 ),
-longest_waiting AS (
-    SELECT * FROM due
-    WHERE %(longest_waiting)s::integer > 0 AND id NOT IN (SELECT id FROM by_priority)
-    ORDER BY run_at, id
-    LIMIT %(limit)s::integer - (SELECT count(*) FROM by_priority)
-),
 shares AS MATERIALIZED (
     SELECT queue, task, priority, count(*) AS share
-    FROM (SELECT * FROM by_priority UNION ALL SELECT * FROM longest_waiting) chosen
+    FROM ({_ALSO_LONGEST_WAITING if fair else _BY_PRIORITY}) chosen
     GROUP BY queue, task, priority
 ),
 locked AS MATERIALIZED (
@@ -78,14 +93,11 @@ taken AS (
         started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE {NOW} END
     WHERE jobs.id = ANY(ARRAY(SELECT id FROM locked WHERE NOT late))
     RETURNING {columns("jobs")}
-),
-gone AS (
-    DELETE FROM {{schema}}.jobs WHERE jobs.id = ANY(ARRAY(SELECT id FROM locked WHERE late))
-    RETURNING {columns("jobs")}, true AS archived
-),
-{cancelled(f"'{REASON_EXPIRED}'")}
+){"," + _EXPIRING if expiring else ""}
 SELECT * FROM (SELECT count(*) AS holders FROM holder) held LEFT JOIN taken ON true
 """
+
+
 BEGIN = f"""
 WITH {CLOCK}
 UPDATE {{schema}}.jobs SET started_at = {NOW}
@@ -111,7 +123,7 @@ class Claiming(Settling):
 
     def _claim(self, demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
         rows = yield Statement(
-            self.text(CLAIM),
+            self.text(_claim_text(demand.longest_waiting > 0, demand.expiring)),
             {
                 "now": now,
                 "worker": demand.worker,
@@ -119,7 +131,6 @@ class Claiming(Settling):
                 "tasks": list(demand.tasks),
                 "limit": demand.limit,
                 "ordinary": demand.limit - demand.longest_waiting,
-                "longest_waiting": demand.longest_waiting,
             },
         )
         holders, first, *_ = rows[0]
