@@ -32,7 +32,8 @@ def test_the_code_starts_when_it_is_due(app: App) -> None:
     assert job.record.started_at >= due
 
 
-def test_what_is_claimed_and_not_due_is_given_back(app: App) -> None:
+@pytest.mark.parametrize("patient", [False, True])
+def test_what_is_claimed_and_not_due_is_given_back(app: App, patient: bool) -> None:
     @app.task(timeout=1)
     def never() -> None:
         ran.set()
@@ -42,7 +43,7 @@ def test_what_is_claimed_and_not_due_is_given_back(app: App) -> None:
     job = never.using(delay=7).enqueue()
     until(lambda: job.refresh().state is State.RUNNING)
     assert job.record.started_at == job.record.run_at
-    app.stop(wait=False)
+    app.stop(wait=patient)
     record = job.refresh().record
     assert (record.state, record.attempt, record.token) == (State.PENDING, 0, 1)
     assert not ran.is_set()

@@ -73,6 +73,9 @@ class Leaving:
     async def drain(self, grace: float) -> None:
         """Let jobs finish for `grace` seconds, release the rest, and end."""
         self._begin()
+        for slot in self._slots:
+            if not slot.entered:
+                self._finish(slot, slot.released())
         deadline = self._loop.time() + grace
         while self._slots and self._loop.time() < deadline:
             try:

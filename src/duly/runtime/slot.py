@@ -27,6 +27,7 @@ class Slot:
         "context",
         "deadline",
         "definition",
+        "entered",
         "elsewhere",
         "errand",
         "job",
@@ -54,6 +55,8 @@ class Slot:
         """Called when a process beside this one is about to run the code."""
         self.deadline: float | None = None
         """The event loop's moment of the hard time limit."""
+        self.entered = False
+        """Whether its moment has come; until then its code has not started."""
         self.begun = False
         """Whether it is an at-most-once job whose code may have done something."""
         self.overdue: float | None = None

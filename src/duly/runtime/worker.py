@@ -185,6 +185,7 @@ class Worker:
             # The store knows of a request to cancel, and heeds it.
             self._finish(slot, Verdict(Outcome.RELEASED))
             return
+        slot.entered = True
         self._limits.watch(slot)
         if slot.deadline is not None and slot.deadline == self._slots.first_deadline():
             self.deadline_is_near()
