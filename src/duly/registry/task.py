@@ -129,6 +129,11 @@ class Registry:
             raise UnknownTask(name, "it is not registered with this app")
         return definition
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all tasks, sorted."""
+        return tuple(sorted(self._tasks))
+
     def __iter__(self) -> Iterator[TaskDefinition]:
         return iter(self._tasks.values())
 

@@ -43,7 +43,7 @@ class Claims:
         self._executor = executor
         self._settler = settler
         self._slots = slots
-        self._tasks = tuple(sorted(definition.name for definition in registry))
+        self._tasks = registry.names
         self._credit = 0.0
         self._some_left = True
         """Whether jobs may be due that the last claim did not bring: they may have expired."""

@@ -210,7 +210,7 @@ class EmbeddedWorker:
             worker_id,
             os.getpid(),
             self._settings.queues,
-            tuple(sorted(definition.name for definition in self._registry)),
+            self._registry.names,
             self._version,
         )
         operation = self._store.register_worker(record, timedelta(seconds=self._first_lease))

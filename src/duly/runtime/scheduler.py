@@ -58,9 +58,7 @@ class Scheduler:
     async def run(self) -> None:
         """Work until cancelled; sleep until the next schedule is due or something changes."""
         role = Loop("scheduler", self.tick)
-        self._watch = self._surroundings.watch(
-            self._store, asyncio.get_running_loop(), role.wake, Wake.SCHEDULERS, REST
-        )
+        self._watch = self._surroundings.watch(self._store, role.wake, Wake.SCHEDULERS, REST)
         try:
             await role.run()
         finally:

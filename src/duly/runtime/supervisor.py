@@ -184,7 +184,7 @@ class Supervisor:
             child.worker,
             child.process.pid,
             self._settings.queues,
-            tuple(sorted(definition.name for definition in self._registry)),
+            self._registry.names,
             self._version,
         )
         lease = timedelta(seconds=self._settings.lease)

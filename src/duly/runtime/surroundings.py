@@ -62,15 +62,10 @@ class Surroundings:
         return Crew(size)
 
     def watch(
-        self,
-        store: Store,
-        loop: asyncio.AbstractEventLoop,
-        changed: Callable[[], None],
-        wake: Wake,
-        rest: float = 0.0,
+        self, store: Store, changed: Callable[[], None], wake: Wake, rest: float = 0.0
     ) -> Watch:
-        """Call `changed` on the loop after commits that matter to those `wake` names."""
-        return Watching(store, loop, changed, wake, rest)
+        """Call `changed` on this event loop after commits that matter to those `wake` names."""
+        return Watching(store, asyncio.get_running_loop(), changed, wake, rest)
 
     def context(
         self, job: JobRecord, report: Report, port: Port, payload_limit: int, is_async: bool

@@ -107,7 +107,7 @@ class Worker:
         """Work until drained, or until the lease is lost."""
         self._reporter.capture_logs()
         await self._subscriber.declare()
-        watch = self._surroundings.watch(self._store, self._loop, self._on_change, Wake.WORKERS)
+        watch = self._surroundings.watch(self._store, self._on_change, Wake.WORKERS)
         roles = [
             asyncio.create_task(role)
             for role in (

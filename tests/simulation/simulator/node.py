@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import Context, ContextVar
 from datetime import timedelta
@@ -21,10 +21,8 @@ from duly.runtime.leaving import Ending
 from duly.runtime.loop import Loop
 from duly.runtime.scheduler import Scheduler
 from duly.runtime.settings import WorkerSettings
-from duly.runtime.surroundings import Watch
 from duly.runtime.watchdog import Watchdog
 from duly.runtime.worker import Worker
-from duly.store.operation import Wake
 from duly.store.protocol import Store
 from duly.testing.simulation.surroundings import NoIsolation, SimulatedSurroundings
 from tests.simulation.simulator.wire import Gone, Wire
@@ -170,7 +168,7 @@ class Node:
             pid=1,
             process_started=0,
             queues=(),
-            tasks=tuple(sorted(each.name for each in self._world.app.registry)),
+            tasks=self._world.app.registry.names,
             version="0",
         )
         store = cast(Store, self.wire)
@@ -191,16 +189,5 @@ class _Surroundings(SimulatedSurroundings):
         self._world = world
         self._node = node
 
-    def watch(
-        self,
-        store: Store,
-        loop: asyncio.AbstractEventLoop,
-        changed: Callable[[], None],
-        wake: Wake,
-        rest: float = 0.0,
-    ) -> Watch:
-        def arrives() -> None:
-            if not self._node.dead and self._world.chance.random() > self._world.deafness:
-                changed()
-
-        return super().watch(store, loop, arrives, wake, rest)
+    def signal_arrives(self) -> bool:
+        return not self._node.dead and self._world.chance.random() > self._world.deafness

@@ -55,7 +55,7 @@ class Node:
         )
         self._schedules = schedules
         self._scheduler = Scheduler(self._store)
-        self._tasks = tuple(sorted(definition.name for definition in app.registry))
+        self._tasks = app.registry.names
         self._working: asyncio.Task[object]
         self._worker: Worker
         self._ticking: asyncio.Task[None] | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -44,24 +43,30 @@ class SimulatedSurroundings(Surroundings):
         return _OneThread(self._loop)
 
     def watch(
-        self,
-        store: Store,
-        loop: asyncio.AbstractEventLoop,
-        changed: Callable[[], None],
-        wake: Wake,
-        rest: float = 0.0,
+        self, store: Store, changed: Callable[[], None], wake: Wake, rest: float = 0.0
     ) -> Watch:
         """See Surroundings.watch."""
-        return _Signal(self._store, loop, changed, wake)
+
+        def pass_on() -> None:
+            if self.signal_arrives():
+                changed()
+
+        return _Signal(self._store, self._loop, pass_on, wake)
+
+    def signal_arrives(self) -> bool:
+        """Whether a signal that is on its way to this worker arrives."""
+        return True
 
     def context(
         self, job: JobRecord, report: Report, port: Port, payload_limit: int, is_async: bool
     ) -> JobContext:
         """See Surroundings.context."""
         if self._witness is None:
-            return JobContext(job, report, port, payload_limit, is_async)
+            return super().context(job, report, port, payload_limit, is_async)
         self._witness.begins(job)
-        return _WitnessedContext(self._witness, job, report, port, payload_limit, is_async)
+        context = _WitnessedContext(job, report, port, payload_limit, is_async)
+        context.witness = self._witness
+        return context
 
     def ended(self, job: JobRecord, verdict: Verdict | None) -> None:
         """See Surroundings.ended."""
@@ -98,7 +103,7 @@ class _Signal:
     def __init__(
         self,
         store: InlineSqliteStore,
-        loop: asyncio.AbstractEventLoop,
+        loop: VirtualLoop,
         changed: Callable[[], None],
         wake: Wake,
     ) -> None:
@@ -124,21 +129,11 @@ class _Signal:
 
 
 class _WitnessedContext(JobContext):
-    def __init__(
-        self,
-        witness: Witness,
-        job: JobRecord,
-        report: Report,
-        port: Port,
-        payload_limit: int,
-        is_async: bool,
-    ) -> None:
-        super().__init__(job, report, port, payload_limit, is_async)
-        self._witness = witness
+    witness: Witness
 
     def carry_out(self, talk: Talk[T]) -> Awaitable[T]:
         """See JobContext.carry_out."""
-        return super().carry_out(self._witness.watch(self.job, talk))
+        return super().carry_out(self.witness.watch(self.job, talk))
 
 
 class NoIsolation(Isolation):
