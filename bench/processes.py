@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -58,13 +58,16 @@ def application(database: Database) -> Iterator[Application]:
 
 @contextmanager
 def workers(
-    database: Database, processes: int = 1, concurrency: int = 10
+    database: Database,
+    processes: int = 1,
+    concurrency: int = 10,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[WorkerProcess]:
     """`duly worker` with so many processes, without waiting for them; ended with the block."""
     log = database.folder / "worker.log"
     command = [sys.executable, "-m", "duly", "worker", TARGET, "--log-level", "warning"]
     command += ["--processes", str(processes), "--concurrency", str(concurrency)]
-    process = _start(command, log, {"DULY_URL": database.url})
+    process = _start(command, log, {"DULY_URL": database.url, **(settings or {})})
     worker = WorkerProcess(process, log)
     try:
         yield worker
@@ -76,10 +79,14 @@ def workers(
 
 @contextmanager
 def warm_workers(
-    database: Database, app: Application, processes: int = 1, concurrency: int = 10
+    database: Database,
+    app: Application,
+    processes: int = 1,
+    concurrency: int = 10,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[WorkerProcess]:
     """The same, ready: every process is up, and one has run a job."""
-    with workers(database, processes, concurrency) as worker:
+    with workers(database, processes, concurrency, settings) as worker:
         store = app.app.store
         wait_until(
             lambda: len(store.run(store.workers())) >= processes,

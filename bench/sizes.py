@@ -34,6 +34,8 @@ class Size:
     on_disk: int
     counted: int
     idle_seconds: float
+    soak_seconds: float
+    soak_rate: int
     of_peers: int
     on_idle_peers: int
 
@@ -64,6 +66,8 @@ TINY = Size(
     on_disk=300,
     counted=200,
     idle_seconds=0.5,
+    soak_seconds=0.6,
+    soak_rate=200,
     of_peers=100,
     on_idle_peers=5,
 )
@@ -93,6 +97,8 @@ SMALL = Size(
     on_disk=5_000,
     counted=2_000,
     idle_seconds=2.0,
+    soak_seconds=6.0,
+    soak_rate=2_000,
     of_peers=2_000,
     on_idle_peers=40,
 )
@@ -122,6 +128,8 @@ NORMAL = Size(
     on_disk=50_000,
     counted=20_000,
     idle_seconds=20.0,
+    soak_seconds=60.0,
+    soak_rate=5_000,
     of_peers=10_000,
     on_idle_peers=300,
 )
@@ -151,6 +159,8 @@ LARGE = Size(
     on_disk=200_000,
     counted=50_000,
     idle_seconds=60.0,
+    soak_seconds=3_600.0,
+    soak_rate=5_000,
     of_peers=50_000,
     on_idle_peers=1_000,
 )

@@ -20,6 +20,7 @@ from bench.scenarios import (
     memory,
     rate,
     recovery,
+    soak,
     start,
     steady,
     submit,
@@ -47,4 +48,5 @@ SCENARIOS: dict[str, Measure] = {
     "disk": disk.measure,
     "writes": writes.measure,
     "idle": idle.measure,
+    "soak": soak.measure,
 }

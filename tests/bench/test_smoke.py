@@ -17,7 +17,7 @@ from bench.scenarios import SCENARIOS
 from bench.sizes import TINY
 
 # Scenarios do not know their engine: each runs on one here, all that engines offer on both.
-ON_SQLITE = ["submit", "drain", "steady", "latency", "backlog", "start", "disk", "writes"]
+ON_SQLITE = ["submit", "drain", "steady", "latency", "backlog", "start", "disk", "writes", "soak"]
 ON_POSTGRESQL = [
     "bulk",
     "batch",
