@@ -41,6 +41,18 @@ logger = logging.getLogger("duly.worker")
 
 Transaction = Callable[[], AbstractContextManager[Any]]
 
+_copies = 0
+"""How many forks lie between the first process and this one. A task may fork and come back in the
+copy: that must end, or there would be two workers of one name, and two verdicts on one job."""
+
+
+def _count_copy() -> None:
+    global _copies
+    _copies += 1
+
+
+os.register_at_fork(after_in_child=_count_copy)
+
 
 class Superseded(Exception):
     """The fencing token of a transactional attempt was stale: its writes were rolled back."""
@@ -51,7 +63,7 @@ async def run_async(
 ) -> Verdict:
     """Run an async task on the current event loop. Cancellation is for the caller to judge."""
     running.set(context)
-    process = os.getpid()
+    copy = _copies
     try:
         if job.stepped:
             await context.carry_out(context.durable.load())
@@ -63,7 +75,8 @@ async def run_async(
     except BaseException as error:
         return concluded(context) or raised(definition, job, error)
     finally:
-        _end_copy_of(process)
+        if _copies != copy:
+            os._exit(0)
 
 
 def run_blocking(
@@ -71,7 +84,7 @@ def run_blocking(
 ) -> Verdict:
     """Run a task in the current thread."""
     token = running.set(context)
-    process = os.getpid()
+    copy = _copies
     try:
         if definition.is_async:
             value = asyncio.run(_loaded(definition, job, context))
@@ -84,7 +97,8 @@ def run_blocking(
     except BaseException as error:
         return concluded(context) or raised(definition, job, error)
     finally:
-        _end_copy_of(process)
+        if _copies != copy:
+            os._exit(0)
         running.reset(token)
 
 
@@ -180,15 +194,6 @@ def concluded(context: JobContext) -> Verdict | None:
     if not context.suspended:
         return None
     return Verdict(Outcome.SUSPENDED, waits=context.durable.waits)
-
-
-def _end_copy_of(process: int) -> None:
-    """End this process if the task has made it, by a fork, and come back in it.
-
-    Otherwise there would be two workers of one name, and two verdicts on one job.
-    """
-    if os.getpid() != process:
-        os._exit(0)
 
 
 def returned(definition: TaskDefinition, value: Any, limit: int) -> Verdict:
