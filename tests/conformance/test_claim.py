@@ -196,6 +196,29 @@ def test_no_claim_after_the_worker_was_reaped(scene: Scene) -> None:
         scene.claim(holder)
 
 
+def test_a_claim_ahead_is_made_as_of_then(scene: Scene) -> None:
+    holder = scene.hire()
+    scene.submit(delay=timedelta(seconds=10))
+    later = scene.submit(delay=timedelta(seconds=11))
+    moment = scene.now + timedelta(seconds=10)
+    assert scene.claim(holder) == []
+    (job,) = scene.claim(holder, due_by=moment)
+    assert job.started_at == job.run_at == moment
+    assert scene.state(later.id) is State.PENDING
+
+
+def test_a_claim_ahead_that_comes_late_is_one_like_any_other(scene: Scene) -> None:
+    holder = scene.hire()
+    scene.submit_many(2, delay=timedelta(seconds=1))
+    moment = scene.now + timedelta(seconds=1)
+    scene.advance(LEASE.total_seconds() - 1)
+    (job,) = scene.claim(holder, 1, due_by=moment)
+    assert job.started_at == scene.now
+    scene.advance(2)
+    with pytest.raises(LeaseLost):
+        scene.claim(holder, 1, due_by=moment)
+
+
 def test_two_workers_share_without_overlap(scene: Scene) -> None:
     jobs = scene.submit_many(9)
     one, two = scene.hire(), scene.hire()

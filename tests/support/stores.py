@@ -157,6 +157,7 @@ class Scene:
         tasks: Sequence[str] = (TASK,),
         longest_waiting: int = 0,
         expiring: bool = True,
+        due_by: datetime | None = None,
     ) -> list[JobRecord]:
         """Claim for a worker."""
         demand = Demand(
@@ -166,6 +167,7 @@ class Scene:
             limit=limit,
             longest_waiting=longest_waiting,
             expiring=expiring,
+            due_by=due_by,
         )
         return self.store.run(self.store.claim(demand, self.now))
 

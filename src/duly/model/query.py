@@ -57,6 +57,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
     Of `limit` jobs, `longest_waiting` go to those due for longest, whatever their priority. With
     `expiring`, due jobs that have expired are cancelled; without, they may be left where they are.
+    With `due_by`, a moment a little ahead, what is due by then is claimed as of then; a demand that
+    arrives later is one like any other.
     """
 
     worker: UUID
@@ -65,6 +67,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     longest_waiting: int = 0
     expiring: bool = True
+    due_by: datetime | None = None
 
 
 class Due(msgspec.Struct, frozen=True):

@@ -67,9 +67,10 @@ class Claims:
             limit=limit,
             longest_waiting=share,
             expiring=self._some_left,
+            due_by=due_by,
         )
         try:
-            jobs = await self._store.arun(self._store.claim(demand, due_by))
+            jobs = await self._store.arun(self._store.claim(demand))
         except StoreUnavailable as error:
             self.unknown = self.unknown or error.unknown
             raise

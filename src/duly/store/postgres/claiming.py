@@ -18,6 +18,9 @@ from duly.store.records import REASON_EXPIRED
 
 SILENCE = "SELECT set_config('idle_in_transaction_session_timeout', %(limit)s, true)"
 
+# What is due by a moment ahead is claimed as of then, unless it has passed when the claim arrives.
+DUE = f"greatest({NOW}, %(due_by)s::timestamptz)"
+
 # First without locks: which lanes have the jobs that come first, and how many from each. Then
 # each lane gives that many, past those that another claimer has locked. Locking the first rows
 # of every lane would write to far more rows than are taken.
@@ -64,7 +67,7 @@ due AS MATERIALIZED (
         SELECT run_at, id FROM {{schema}}.jobs
         WHERE state IN ('pending', 'waiting')
         AND jobs.queue = lanes.queue AND jobs.task = lanes.task
-        AND jobs.priority = lanes.priority AND run_at <= {NOW}
+        AND jobs.priority = lanes.priority AND run_at <= {DUE}
         ORDER BY run_at, id LIMIT %(limit)s::integer
     ) head
 ),
@@ -77,20 +80,20 @@ shares AS MATERIALIZED (
     GROUP BY queue, task, priority
 ),
 locked AS MATERIALIZED (
-    SELECT head.id, coalesce(head.expires_at <= {NOW}, false) AS late
+    SELECT head.id, coalesce(head.expires_at <= {DUE}, false) AS late
     FROM shares CROSS JOIN LATERAL (
         SELECT id, expires_at FROM {{schema}}.jobs
         WHERE state IN ('pending', 'waiting')
         AND jobs.queue = shares.queue AND jobs.task = shares.task
-        AND jobs.priority = shares.priority AND run_at <= {NOW}
-        AND (flow_id IS NULL OR expires_at IS NULL OR expires_at > {NOW})
+        AND jobs.priority = shares.priority AND run_at <= {DUE}
+        AND (flow_id IS NULL OR expires_at IS NULL OR expires_at > {DUE})
         ORDER BY run_at, id LIMIT shares.share FOR UPDATE SKIP LOCKED
     ) head
 ),
 taken AS (
     UPDATE {{schema}}.jobs SET state = 'running', token = token + 1, attempt = attempt + 1,
         worker = %(worker)s::uuid,
-        started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE {NOW} END
+        started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE {DUE} END
     WHERE jobs.id = ANY(ARRAY(SELECT id FROM locked WHERE NOT late))
     RETURNING {columns("jobs")}
 ){"," + _EXPIRING if expiring else ""}
@@ -131,6 +134,7 @@ class Claiming(Settling):
                 "tasks": list(demand.tasks),
                 "limit": demand.limit,
                 "ordinary": demand.limit - demand.longest_waiting,
+                "due_by": demand.due_by,
             },
         )
         holders, first, *_ = rows[0]

@@ -14,7 +14,7 @@ from duly.model.query import Demand
 from duly.store.operation import Operation, Row, Statement, Steps
 from duly.store.records import JOB_COLUMNS, REASON_EXPIRED
 from duly.store.sqlite.reading import LANES, LIVE_JOB
-from duly.store.sqlite.rows import array, clock, job_record
+from duly.store.sqlite.rows import array, clock, job_record, micros
 from duly.store.sqlite.settling import finish
 
 LEASE = "SELECT 1 FROM workers WHERE id = ? AND lease_until > ?"
@@ -44,11 +44,12 @@ def claim(demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
     holds = yield Statement(LEASE, (demand.worker.bytes, instant))
     if not holds:
         raise LeaseLost(demand.worker)
-    chosen = yield from _choose(demand, instant)
+    due = instant if demand.due_by is None else max(instant, micros(demand.due_by))
+    chosen = yield from _choose(demand, due)
     if not chosen:
         return []
     numbers = array([row for _, _, row in chosen])
-    rows = yield Statement(TAKE, (demand.worker.bytes, instant, numbers, instant))
+    rows = yield Statement(TAKE, (demand.worker.bytes, due, numbers, due))
     taken = {row[0] for row in rows}
     late = [(job_id,) for _, job_id, _ in chosen if job_id not in taken]
     if late:
