@@ -303,6 +303,31 @@ def test_retry_runs_the_failed_part_only(scene: Scene, flow: FlowScene) -> None:
     assert flow.retry() is FlowChange.NOTHING
 
 
+@pytest.mark.parametrize("policy", FailurePolicy)
+def test_a_retry_waits_for_what_handles_the_failure(
+    scene: Scene, flow: FlowScene, policy: FailurePolicy
+) -> None:
+    flow.node("bad").node("load", "bad").node("end", "load", rule=Rule.ALL_FINISHED)
+    flow.submit(policy=policy)
+    (bad,) = flow.take("bad")
+    scene.settle(died(bad))
+    if policy is FailurePolicy.PAUSE:
+        flow.resume()
+    (end,) = flow.take("end")
+    assert flow.retry() is FlowChange.NOTHING
+    assert scene.replay(bad.id) == [Replay.FLOW_ENDING]
+    scene.settle(release(end.id, end.token))
+    assert flow.retry() is FlowChange.NOTHING
+    flow.succeed("end")
+    assert flow.record().state is FlowState.FAILED
+    assert flow.retry() is FlowChange.DONE
+    assert flow.states() == {"bad": RELEASED, "load": BLOCKED, "end": BLOCKED}
+    flow.succeed("bad")
+    flow.succeed("load")
+    flow.succeed("end")
+    assert flow.record().state is FlowState.SUCCEEDED
+
+
 def test_replaying_a_dead_node_continues_from_there(scene: Scene, flow: FlowScene) -> None:
     diamond(flow).submit()
     flow.succeed("extract")

@@ -42,13 +42,16 @@ def reopened(
     """Let failed nodes run again: the chosen ones, or all whose failure the flow minds.
 
     What was cancelled or skipped because of a failure waits again, and so does what handled the
-    failure and what followed that. None when there is nothing to run again.
+    failure and what followed that. None when there is nothing to run again, or not yet: what
+    handles the failure is under way, and would have to run again after what it is about.
     """
     again = _roots(nodes, edges, chosen)
     if not again:
         return None
     again |= {node.id for node in nodes.values() if node.state in _AGAIN}
     _spread(again, nodes, edges)
+    if _is_being_handled(again, nodes, edges):
+        return None
     if chosen is None:
         again |= {
             node.id
@@ -99,6 +102,13 @@ def _spread(again: set[UUID], nodes: Mapping[UUID, FlowNode], edges: Sequence[Ed
             if each not in again and other.state in ENDED and anew:
                 again.add(each)
                 waiting.append(each)
+
+
+def _is_being_handled(
+    again: set[UUID], nodes: Mapping[UUID, FlowNode], edges: Sequence[Edge]
+) -> bool:
+    children = (nodes[edge.child] for edge in edges if edge.parent in again)
+    return any(child.spared and child.state is NodeState.RELEASED for child in children)
 
 
 def _outdated_items(again: set[UUID], nodes: Mapping[UUID, FlowNode]) -> set[UUID]:
