@@ -23,7 +23,7 @@ FURTHER = range(200, 360)
 OF_THEIR_OWN = {load.undo.name, load.react.name, load.beat.name, load.item.name}
 """Tasks whose jobs come from compensations, events, schedules and flows."""
 
-ONCE_RED = (1433, 3058, 4303)
+ONCE_RED = (1433, 3058, 4303, 8475, 8699)
 """Seeds that have found a fault which is mended."""
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
-import logging
 import random
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
@@ -17,14 +15,10 @@ from uuid import UUID
 
 import msgspec
 
-from duly import config as configuration
-from duly.clock import runtime_clock
-from duly.model import identifiers
 from duly.model.job import Delivery, JobRecord
 from duly.model.settlement import Settlement, release
 from duly.model.step import StepState
 from duly.policy.reaping import after_crash
-from duly.runtime.chance import chance as dice
 from duly.store.clocked import ClockedStore
 from duly.store.protocol import Store
 from duly.testing import Effect, History, check_history, read_history
@@ -32,9 +26,10 @@ from duly.testing.simulation.clock import START, VirtualClock
 from tests.simulation.simulator import load
 from tests.simulation.simulator.clients import Clients
 from tests.simulation.simulator.loop import WorldLoop
-from tests.simulation.simulator.node import LEASE, Node, here
+from tests.simulation.simulator.node import LEASE, Node
+from tests.simulation.simulator.process import in_charge, owned
 from tests.simulation.simulator.store import WorldStore
-from tests.simulation.simulator.wire import Gone, Weather, Wire
+from tests.simulation.simulator.wire import Gone, Weather
 
 STRIKES = (
     ("crash",),
@@ -68,7 +63,7 @@ class World:
         self.chance = random.Random(seed)
         self.clock = VirtualClock(START)
         self.loop = WorldLoop(self.clock)
-        self.loop.set_task_factory(_owned)
+        self.loop.set_task_factory(owned)
         self.loop.set_exception_handler(self._unexpected)
         self.store = WorldStore(self.clock)
         self.app = load.app
@@ -96,7 +91,7 @@ class World:
     def run(self) -> Outcome:
         """Let it happen, and judge."""
         try:
-            with _in_charge(self):
+            with in_charge(self):
                 self.loop.run(self._happen())
                 history = self._history()
             violations = [
@@ -237,88 +232,6 @@ def _charges(history: History, charged: list[UUID]) -> Iterator[str]:
     for job_id, count in Counter(charged).items():
         if count > 1:
             yield f"job {job_id}: its transactional step has {count} effects"
-
-
-class _Ids:
-    """Job ids of a simulation: they follow its clock and its seed."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._made = 0
-
-    def take(self) -> UUID:
-        self._made += 1
-        moment = int(self._world.clock.now().timestamp() * 1000)
-        tail = self._made << 48 | self._world.chance.getrandbits(48)
-        return UUID(int=moment << 80 | 0x7 << 76 | 0b10 << 62 | tail & ((1 << 62) - 1))
-
-
-class _NodeClock:
-    """The clock that code reads: that of the node it belongs to."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self._clock = clock
-        self.now = clock.now
-        self.sleep = clock.sleep
-
-    def monotonic(self) -> float:
-        node = here.get()
-        return self._clock.monotonic() if node is None else node.monotonic()
-
-
-class _Complaints(logging.Handler):
-    """What Duly's own code logs with a traceback is a fault of it."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(logging.ERROR)
-        self._world = world
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info is not None and record.exc_info[1] is not None:
-            error = record.exc_info[1]
-            if not isinstance(error, Gone):
-                text = logging.Formatter().formatException(record.exc_info)
-                self._world.problems.append(f"logged: {record.getMessage()}\n{text}")
-
-
-@contextmanager
-def _in_charge(world: World) -> Iterator[None]:
-    """Everything that Duly takes from its process comes from this world."""
-    config = configuration.redirected(world.app.config, "sqlite://")
-    store = cast(Store, Wire(world.store, world.clock, world.weather))
-    world.app.attach(store, config, world.clock)
-    sequence, state = identifiers._sequence, dice.getstate()
-    identifiers._sequence = cast(Any, _Ids(world))
-    dice.seed(world.seed)
-    load.stage.append(world)
-    logger, root = logging.getLogger("duly"), logging.getLogger()
-    handlers, propagates, complaints = list(root.handlers), logger.propagate, _Complaints(world)
-    level = logger.level
-    logger.addHandler(complaints)
-    logger.setLevel(logging.ERROR)
-    logger.propagate = False
-    try:
-        with runtime_clock.replaced(_NodeClock(world.clock)):
-            yield
-    finally:
-        logger.removeHandler(complaints)
-        logger.setLevel(level)
-        logger.propagate = propagates
-        root.handlers[:] = handlers
-        load.stage.pop()
-        dice.setstate(state)
-        identifiers._sequence = sequence
-
-
-def _owned(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
-    """A task, which belongs to the node whose code made it."""
-    context = options.get("context")
-    node = here.get() if context is None else context.run(here.get)
-    task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
-    if node is not None:
-        node.tasks.add(task)
-        task.add_done_callback(node.tasks.discard)
-    return task
 
 
 def _digest(history: History) -> str:
