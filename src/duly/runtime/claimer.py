@@ -164,6 +164,9 @@ class Claimer:
 
     async def _claim(self, free: int, expected: _Coming | None) -> list[JobRecord]:
         """Claim and start up to so many jobs; answers what was claimed."""
+        if self._stopped:
+            # Since the turn began: what is being given back is not to be claimed again.
+            return []
         due_by, moment = (expected.due.at, expected.moment) if expected else (None, None)
         self._answered.clear()
         try:

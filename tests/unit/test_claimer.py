@@ -1,0 +1,72 @@
+"""When a worker claims, and when not any more."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+from duly.model.query import Due
+from duly.runtime.chores import Chores
+from duly.runtime.claimer import Claimer
+from duly.runtime.claims import Claims
+from duly.runtime.settler import Settler
+from duly.runtime.slots import Slots
+from duly.runtime.surroundings import Watch
+from duly.runtime.suspicion import Suspicion
+
+
+class Quiet:
+    """A watch to which nothing is said."""
+
+    hears = True
+
+    def ease(self) -> None: ...
+    def attend(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Asked:
+    """Claims of a worker that is stopped while it looks for the second time."""
+
+    unknown = False
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.taken = 0
+        self.claimer: Claimer
+
+    async def take(self, limit: int, due_by: datetime | None) -> tuple[list[Any], dict[Any, Any]]:
+        self.taken += 1
+        return [], {}
+
+    async def next_due(self) -> Due | None:
+        self.looks += 1
+        if self.looks == 1:
+            return None
+        self.claimer.stop()
+        return Due(datetime.now(UTC), 0.0)
+
+    async def end_expired(self) -> None: ...
+
+
+def test_nothing_is_claimed_after_a_stop_that_comes_between_the_look_and_the_claim() -> None:
+    async def main() -> Asked:
+        asked = Asked()
+        asked.claimer = Claimer(
+            cast(Claims, asked),
+            cast(Suspicion, SimpleNamespace(bars=False, startable=list)),
+            Slots(1),
+            cast(Settler, SimpleNamespace(backlog=0)),
+            Chores(lambda: None),
+            poll=0.001,
+            start=lambda *job: None,
+            lease_lost=lambda: None,
+        )
+        async with asyncio.timeout(60):
+            await asked.claimer.run(cast(Watch, Quiet()))
+        return asked
+
+    asked = asyncio.run(main())
+    assert (asked.looks >= 2, asked.taken) == (True, 1)
