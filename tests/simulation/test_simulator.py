@@ -74,5 +74,5 @@ def test_many_seeds_run_in_processes() -> None:
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
-    assert "30 runs in" in finished.stdout
+    assert "30 of 30 runs in" in finished.stdout
     assert "red seeds: none" in finished.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -35,7 +36,8 @@ def outcomes(seeds: range) -> Iterator[Outcome]:
         yield from run_all(seeds)
         return
     processes = min(os.cpu_count() or 1, len(portions))
-    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=40) as pool:
+    spawn, deaf = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
+    with spawn.Pool(processes, signal.signal, deaf, maxtasksperchild=40) as pool:
         for portion in pool.imap_unordered(run_all, portions):
             yield from portion
 
@@ -44,32 +46,54 @@ def _listed(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.most_common())
 
 
-def main() -> None:
-    """Run them, tell of those that failed, and exit with 1 if there was one."""
-    seeds = seeds_of(sys.argv[1] if len(sys.argv) > 1 else "0-999")
-    started = told = time.monotonic()
-    done = 0
-    jobs: Counter[str] = Counter()
-    faults: Counter[str] = Counter()
-    red: list[int] = []
-    for outcome in outcomes(seeds):
-        done += 1
-        jobs += outcome.jobs
-        faults += outcome.faults
+class Tally:
+    """What the runs came to so far."""
+
+    def __init__(self, seeds: range) -> None:
+        self._seeds = seeds
+        self._done = 0
+        self._jobs: Counter[str] = Counter()
+        self._faults: Counter[str] = Counter()
+        self._started = self._told = time.monotonic()
+        self.red: list[int] = []
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a run, and tell of it if it failed; now and then of all."""
+        self._done += 1
+        self._jobs += outcome.jobs
+        self._faults += outcome.faults
         if outcome.violations:
-            red.append(outcome.seed)
+            self.red.append(outcome.seed)
             print(f"seed {outcome.seed}, digest {outcome.digest}:", *outcome.violations, sep="\n  ")
             print(f"again: make simulate SEEDS={outcome.seed}", flush=True)
-        if time.monotonic() - told > NEWS_EVERY:
-            told = time.monotonic()
-            pace = done / (told - started)
-            print(f"{done} of {len(seeds)} runs, {pace:.0f} a second, {len(red)} red", flush=True)
-    seconds = time.monotonic() - started
-    print(f"{done} runs in {seconds:.0f} s, {done / seconds:.1f} a second")
-    print(f"{jobs.total()} jobs: {_listed(jobs)}")
-    print(f"{faults.total()} faults: {_listed(faults)}")
-    print(f"red seeds: {sorted(red) or 'none'}")
-    if red:
+        if time.monotonic() - self._told > NEWS_EVERY:
+            self._told = time.monotonic()
+            print(f"{self._pace()}, {len(self.red)} red", flush=True)
+
+    def tell(self) -> None:
+        """Everything, at the end."""
+        print(self._pace())
+        print(f"{self._jobs.total()} jobs: {_listed(self._jobs)}")
+        print(f"{self._faults.total()} faults: {_listed(self._faults)}")
+        print(f"red seeds: {sorted(self.red) or 'none'}")
+
+    def _pace(self) -> str:
+        seconds = time.monotonic() - self._started
+        done = f"{self._done} of {len(self._seeds)} runs in {seconds:.0f} s"
+        return f"{done}, {self._done / seconds:.1f} a second"
+
+
+def main() -> None:
+    """Run them, or some until Ctrl-C; exit with 1 if one failed."""
+    seeds = seeds_of(sys.argv[1] if len(sys.argv) > 1 else "0-999")
+    tally = Tally(seeds)
+    try:
+        for outcome in outcomes(seeds):
+            tally.add(outcome)
+    except KeyboardInterrupt:
+        print("stopped")
+    tally.tell()
+    if tally.red:
         print("what is mended is kept: tests/simulation/test_simulator.py, ONCE_RED")
         raise SystemExit(1)
 
