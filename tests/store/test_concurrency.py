@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -16,16 +17,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import psycopg
 import pytest
 
-from duly.errors import KeyConflict, LeaseLost
-from duly.model.job import JobRecord, KeyPolicy, State
-from duly.model.query import Cancellation, Demand, JobFilter
+from duly.errors import KeyConflict, LeaseLost, StoreError
+from duly.model.job import Draft, JobRecord, KeyPolicy, State
+from duly.model.query import Cancellation, Demand, Enqueued, JobFilter
 from duly.model.settlement import bury, release, succeed
 from duly.store.operation import Operation
 from duly.store.protocol import Store
@@ -68,6 +70,27 @@ def test_a_backlog_claimed_by_many_threads_is_shared_out(scene: Scene) -> None:
     rest = drain(workers[0])
     everything = Counter(job_id for each in taken for job_id in each) + Counter(rest)
     assert everything == Counter(job.id for job in jobs)
+
+
+def test_submissions_at_once_keep_to_themselves(scene: Scene) -> None:
+    store = scene.store
+    unstorable = draft(arguments=cast("str", None))
+
+    def submit(number: int) -> list[tuple[UUID, Enqueued]]:
+        answers = []
+        for turn in range(20):
+            mine = draft()
+            (answer,) = store.run(store.enqueue([mine]))
+            answers.append((mine.id, answer))
+            if turn == number:
+                with pytest.raises(StoreError):
+                    store.run(store.enqueue([unstorable]))
+        return answers
+
+    told = at_once([partial(submit, number) for number in range(16)])
+    for mine, answer in itertools.chain(*told):
+        assert (answer.job.id, answer.created) == (mine, True)
+    assert scene.counts() == {("default", State.PENDING): 16 * 20}
 
 
 def test_two_hundred_submissions_of_one_key_make_one_job(scene: Scene) -> None:
@@ -300,6 +323,29 @@ def test_long_transactions_one_after_another_let_others_in(tmp_path: Path) -> No
         assert renewals > transactions / 3
 
 
+def test_submissions_that_wait_together_are_stored_as_one(tmp_path: Path) -> None:
+    with closing(SqliteStore(str(tmp_path / "jobs.db"))) as store:
+        store.run(store.counts())
+        writer = store._open().writer
+        together: list[int] = []
+        enqueue = writer._enqueue
+
+        def counted(drafts: Sequence[Draft]) -> Operation[list[Enqueued]]:
+            together.append(len(drafts))
+            return enqueue(drafts)
+
+        writer._enqueue = counted
+        with ThreadPoolExecutor(12) as threads:
+            with store.transaction():
+                submitted = [
+                    threads.submit(store.run, store.enqueue([draft(), draft()])) for _ in range(12)
+                ]
+                until(lambda: len(writer._queue) == 12)
+            answers = [answer for future in submitted for answer in future.result(PATIENCE)]
+        assert together == [24]
+        assert len({answer.job.id for answer in answers}) == 24
+
+
 @pytest.fixture
 def postgres(shared_database: str, tmp_path: Path) -> Iterator[Scene]:
     with opened("postgres", tmp_path, lambda: shared_database) as store:
@@ -358,6 +404,33 @@ def in_thread(act: Callable[[], T]) -> Iterator[Future[T]]:
 def _claim(scene: Scene, holder: UUID, limit: int = 10) -> Operation[list[JobRecord]]:
     demand = Demand(worker=holder, queues=(), tasks=(TASK,), limit=limit)
     return scene.store.claim(demand, scene.now)
+
+
+def test_submissions_that_come_together_share_commits(
+    postgres: Scene, shared_database: str, someone_waits: Callable[[], bool]
+) -> None:
+    store = postgres.store
+    arrived = itertools.count()
+    last = 0
+
+    def submit() -> list[Enqueued]:
+        nonlocal last
+        last = next(arrived)
+        return store.run(store.enqueue([draft()]))
+
+    with psycopg.connect(shared_database) as blocker, ThreadPoolExecutor(24) as threads:
+        blocker.execute("LOCK TABLE duly.jobs IN EXCLUSIVE MODE")
+        submitted = [threads.submit(submit) for _ in range(24)]
+        until(lambda: last == 23 and someone_waits())
+        blocker.commit()
+        assert all(future.result(PATIENCE)[0].created for future in submitted)
+        row = blocker.execute(
+            "SELECT count(*), count(DISTINCT xmin::text) FROM duly.jobs"
+        ).fetchone()
+    assert row is not None
+    jobs, commits = row
+    assert jobs == 24
+    assert commits < 24
 
 
 def test_a_reap_waits_for_an_open_claim_and_takes_it_back(

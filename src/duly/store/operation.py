@@ -6,11 +6,13 @@ connection: the store's own, blocking or not, or the caller's, of whatever libra
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 import msgspec
+
+from duly.model.job import Draft
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", covariant=True)
@@ -42,7 +44,8 @@ class Operation(msgspec.Struct, Generic[Answer], frozen=True):
     `atomic` operations need a transaction around their statements; others are one statement,
     or several that stand each on its own. `again` runs it once more when the connection broke
     and nobody knows whether the first run was committed; without it that is the caller's to
-    find out. After a `quiet` one nobody is woken if its answer is empty: nothing has changed.
+    find out. After a `quiet` one nobody is woken if its answer is empty: nothing has changed. One
+    that does nothing but submit `drafts`, each on its own, may be run together with others.
     """
 
     start: Callable[[], Steps[Answer]]
@@ -51,6 +54,7 @@ class Operation(msgspec.Struct, Generic[Answer], frozen=True):
     atomic: bool = True
     wakes: frozenset[Wake] = msgspec.field(default_factory=frozenset)
     quiet: bool = False
+    drafts: Sequence[Draft] = ()
 
 
 def drive(steps: Steps[T], execute: Callable[[Statement], list[Row]]) -> T:

@@ -51,7 +51,16 @@ JOURNAL_COLUMNS = JournalEntry.__struct_fields__
 
 REASON_CANCELLED = "cancelled on request"
 REASON_EXPIRED = "expired"
+FEW = 100
 FAILURES_IN_A_ROW = " failures in a row"
+
+
+def shareable(drafts: Sequence[Draft], now: datetime | None, repeated: bool) -> Sequence[Draft]:
+    """The drafts, if they may be stored together with those of others: few, on the store's own
+    clock, and with nothing that another submission could refuse or answer for. Else none."""
+    if repeated or now is not None or len(drafts) > FEW:
+        return ()
+    return () if any(draft.key is not None for draft in drafts) else drafts
 
 
 def by_field(drafts: Sequence[Draft]) -> tuple[frozenset[str], dict[str, tuple[Any, ...]]]:

@@ -47,6 +47,7 @@ from duly.store.postgres.schema import (
     prepare_partitions,
     version_of,
 )
+from duly.store.postgres.sharing import SharedSubmissions
 from duly.store.postgres.steps import StepLog
 from duly.store.postgres.watch import Listener, Notifier, channel
 
@@ -63,17 +64,19 @@ PAUSES = (0.05, 0.2, 0.5, 1.0)
 class _Engine:
     """What one process holds open: it does not survive a fork."""
 
-    def __init__(self, url: str, schema: str, size: int) -> None:
+    def __init__(self, url: str, schema: str, size: int, store: PostgresStore) -> None:
         self.process = os.getpid()
         self.schema = schema
         self.pool = make_pool(url, size)
         self.pool.open()
         self.threads = ThreadPoolExecutor(size, "duly-postgres")
         self.notifier = Notifier(self._send)
+        self.submissions = SharedSubmissions(store.enqueue, store.run_alone)
         self.installation: UUID | None = None
         self._for_transactions = threading.BoundedSemaphore(max(1, size - KEPT_FOR_VERBS))
 
     def close(self) -> None:
+        self.submissions.close()
         self.threads.shutdown()
         self.notifier.close()
         self.pool.close()
@@ -150,7 +153,15 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
         return self._where
 
     def run(self, operation: Operation[T]) -> T:
-        """See Store.run.
+        """See Store.run."""
+        if operation.drafts:
+            shared: Any = self._open().submissions
+            result: T = shared.run(operation)
+            return result
+        return self.run_alone(operation)
+
+    def run_alone(self, operation: Operation[T]) -> T:
+        """As `run`, but together with nothing else.
 
         What the server rolled back is tried again; what broke off with its commit unknown is
         tried again only by an operation that can tell.
@@ -304,7 +315,7 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
                     # A parent's connections are left alone: closing them here would end them there.
                     _abandoned.append(self._engine)
                 self._require_current()
-                self._engine = _Engine(self._url, self.schema, self._size)
+                self._engine = _Engine(self._url, self.schema, self._size, self)
             return self._engine
 
 

@@ -21,6 +21,7 @@ from duly.store.records import (
     by_field,
     refuse_if_rejecting,
     replacement,
+    shareable,
 )
 
 # What a draft can set, with its type. Tags travel as JSON: unnest flattens arrays of arrays.
@@ -185,6 +186,7 @@ class Submission(Reading):
             again=lambda: self._enqueue_again(drafts, now, created=True),
             atomic=repeated or any(draft.key is not None for draft in drafts),
             wakes=frozenset({Wake.WORKERS}),
+            drafts=shareable(drafts, now, repeated),
         )
 
     def _enqueue_again(

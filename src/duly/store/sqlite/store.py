@@ -43,7 +43,7 @@ from duly.store.sqlite.steps import StepLog
 from duly.store.sqlite.submission import Submission
 from duly.store.sqlite.transaction import SqliteTransaction
 from duly.store.sqlite.watch import CommitSignal, FileWatch, announce
-from duly.store.sqlite.writer import Lease, Writer
+from duly.store.sqlite.writer import Enqueue, Lease, Writer
 
 T = TypeVar("T")
 
@@ -53,7 +53,9 @@ TRANSACTION_LIMIT = 5.0
 class _Engine:
     """What one process holds open: it does not survive a fork."""
 
-    def __init__(self, path: str, signal: CommitSignal, journal: Journal | None) -> None:
+    def __init__(
+        self, path: str, signal: CommitSignal, journal: Journal | None, enqueue: Enqueue
+    ) -> None:
         self.process = os.getpid()
         self.path = path
         connection = connect(path)
@@ -62,7 +64,7 @@ class _Engine:
             if journal is not None:
                 keep_journal(connection, journal)
         committed = partial(announce, path) if path else signal.send
-        self.writer = Writer(connection, path, TRANSACTION_LIMIT, committed)
+        self.writer = Writer(connection, path, TRANSACTION_LIMIT, committed, enqueue)
         # A database in memory is on one connection, the writer's.
         self._readers = Readers(path) if path else None
         self._holder: int | None = None
@@ -252,7 +254,7 @@ class SqliteStore(
                 warn_when_unsound()
                 if self.path:
                     Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-                self._engine = _Engine(self.path, self._signal, self._wanted_journal)
+                self._engine = _Engine(self.path, self._signal, self._wanted_journal, self.enqueue)
             return self._engine
 
     def _refuse(self, connection: object) -> NoReturn:

@@ -16,6 +16,7 @@ from duly.store.records import (
     by_field,
     refuse_if_rejecting,
     replacement,
+    shareable,
 )
 from duly.store.sqlite.reading import read_jobs
 from duly.store.sqlite.rows import array, clock, job_row, moment
@@ -141,4 +142,8 @@ class Submission:
         self, drafts: Sequence[Draft], now: datetime | None = None, repeated: bool = False
     ) -> Operation[list[Enqueued]]:
         start = enqueue_again if repeated else enqueue
-        return Operation(lambda: start(drafts, now), wakes=frozenset({Wake.WORKERS}))
+        return Operation(
+            lambda: start(drafts, now),
+            wakes=frozenset({Wake.WORKERS}),
+            drafts=shareable(drafts, now, repeated),
+        )

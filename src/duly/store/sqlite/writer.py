@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from itertools import islice
 from typing import Any
 
 import apsw
 
 from duly.errors import StoreError, TransactionEnded
+from duly.model.job import Draft
+from duly.model.query import Enqueued
 from duly.store.operation import Operation, drive
 from duly.store.sqlite.connection import connect, errors_explained, execute
 
@@ -44,13 +47,16 @@ class Lease:
 
 
 Request = tuple[Operation[Any], "Future[Any]"]
+Outcome = tuple["Future[Any]", Any, BaseException | None]
+Enqueue = Callable[[Sequence[Draft]], Operation[list[Enqueued]]]
 
 
 class Writer:
     """Runs operations one after another; those that wait together are committed together.
 
-    Each operation has a savepoint of its own, so that one that fails takes nothing with it. Its
-    future is resolved after the commit that made it durable.
+    Each operation has a savepoint of its own, so that one that fails takes nothing with it; only
+    submissions that may be shared have one together, and each its own if that fails. Its future is
+    resolved after the commit that made it durable.
     """
 
     def __init__(
@@ -59,10 +65,12 @@ class Writer:
         path: str,
         lease_limit: float,
         committed: Callable[[], None],
+        enqueue: Enqueue,
     ) -> None:
         self._path = path
         self._lease_limit = lease_limit
         self._committed = committed
+        self._enqueue = enqueue
         self._queue: deque[Request | Lease] = deque()
         self._filled = threading.Condition()
         self._closing = False
@@ -159,7 +167,7 @@ class Writer:
 
     def _commit(self, batch: list[Request]) -> None:
         batch = [request for request in batch if request[1].set_running_or_notify_cancel()]
-        outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
+        outcomes: list[Outcome] = []
         try:
             connection = self._begin()
         except BaseException as error:
@@ -168,7 +176,11 @@ class Writer:
             return
         try:
             with errors_explained(self._path):
+                shared = self._submit_together(batch, connection)
+                outcomes += shared
                 for operation, future in batch:
+                    if shared and operation.drafts:
+                        continue
                     result, failure = self._run(operation, connection)
                     outcomes.append((future, result, failure))
                 connection.execute("COMMIT")
@@ -186,6 +198,22 @@ class Writer:
                 future.set_result(result)
             else:
                 future.set_exception(failure)
+
+    def _submit_together(self, batch: list[Request], connection: apsw.Connection) -> list[Outcome]:
+        """The outcomes of submissions that are stored as one; none if there are not several, or
+        if one of them is refused."""
+        requests = [request for request in batch if request[0].drafts]
+        if len(requests) < 2:
+            return []
+        drafts = [draft for operation, _ in requests for draft in operation.drafts]
+        answers, failure = self._run(self._enqueue(drafts), connection)
+        if failure is not None:
+            return []
+        remaining = iter(answers)
+        return [
+            (future, list(islice(remaining, len(operation.drafts))), None)
+            for operation, future in requests
+        ]
 
     def _run(
         self, operation: Operation[Any], connection: apsw.Connection

@@ -1,0 +1,110 @@
+"""Submissions that come at the same time are stored together: one statement, one commit."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from duly.errors import StoreError, StoreUnavailable
+from duly.model.job import Draft
+from duly.model.query import Enqueued
+from duly.store.operation import Operation
+
+MOST = 64
+"""How many submissions are stored together."""
+
+Enqueue = Callable[[Sequence[Draft]], Operation[list[Enqueued]]]
+Run = Callable[[Operation[list[Enqueued]]], list[Enqueued]]
+Request = tuple[Operation[list[Enqueued]], "Future[list[Enqueued]]"]
+
+
+class SharedSubmissions:
+    """Runs submissions that name their drafts.
+
+    Nobody waits for company: one that comes while there is no other goes its own way. Those that
+    come meanwhile are taken by a thread, all that wait at a time. A caller's thread never works for
+    others: it may be interrupted at any point.
+    """
+
+    def __init__(self, enqueue: Enqueue, run: Run) -> None:
+        self._enqueue = enqueue
+        self._run = run
+        self._alone = threading.Lock()
+        self._waiting: deque[Request] = deque()
+        self._filled = threading.Condition()
+        self._storing = False
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def run(self, operation: Operation[list[Enqueued]]) -> list[Enqueued]:
+        """Store what the operation submits, by itself or together with others."""
+        if not self._storing and self._alone.acquire(blocking=False):
+            try:
+                return self._run(operation)
+            finally:
+                self._alone.release()
+        return self._put(operation).result()
+
+    def close(self) -> None:
+        """Store what waits, and end."""
+        with self._filled:
+            self._closing = True
+            self._filled.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _put(self, operation: Operation[list[Enqueued]]) -> Future[list[Enqueued]]:
+        future: Future[list[Enqueued]] = Future()
+        with self._filled:
+            if self._closing:
+                raise StoreError("the store is being closed")
+            if self._thread is None:
+                name = "duly-submissions"
+                self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+                self._thread.start()
+            self._waiting.append((operation, future))
+            self._filled.notify()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            with self._filled:
+                self._storing = False
+                while not self._waiting and not self._closing:
+                    self._filled.wait()
+                if not self._waiting:
+                    return
+                self._storing = True
+                batch = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
+            self._store(batch)
+
+    def _store(self, batch: list[Request]) -> None:
+        drafts = [draft for operation, _ in batch for draft in operation.drafts]
+        try:
+            answers = self._run(self._enqueue(drafts))
+        except StoreUnavailable as error:
+            for _, future in batch:
+                future.set_exception(copy.copy(error))
+        except Exception as error:
+            self._store_apart(batch, error)
+        else:
+            start = 0
+            for operation, future in batch:
+                end = start + len(operation.drafts)
+                future.set_result(answers[start:end])
+                start = end
+
+    def _store_apart(self, batch: list[Request], refusal: Exception) -> None:
+        """One of them is refused: that is not the others' fault."""
+        for operation, future in batch:
+            error: BaseException = refusal
+            if len(batch) > 1:
+                try:
+                    future.set_result(self._run(operation))
+                    continue
+                except BaseException as own:
+                    error = own
+            future.set_exception(error)
