@@ -55,8 +55,12 @@ def _peers(peers: list[Mapping[str, Any]]) -> Iterator[str]:
     yield "| --- |" + " --- |" * len(PEER_FIGURES)
     for peer in peers:
         better = peer["duly_times_better"]
-        cells = ("" if better[name] is None else f"{better[name]:.2g}" for name in PEER_FIGURES)
+        cells = ("" if better[name] is None else _times(better[name]) for name in PEER_FIGURES)
         yield f"| {peer['name']} ({peer['service']}) | {' | '.join(cells)} |"
+
+
+def _times(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 if __name__ == "__main__":
