@@ -44,7 +44,7 @@ demo: setup ## Run the guided tour
 	$(BIN)/python examples/tour.py
 
 test: setup ## Run the tests; ARGS="tests/unit -k name" selects, WORKERS=4 sets the processes
-	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 bench: setup ## Measure beside the bare engine; ONLY=drain,latency SIZE=small JSON=bench/results/NAME.json PEERS=1
 	$(BIN)/python -m bench --size $(SIZE) --only '$(ONLY)' $(if $(JSON),--json $(JSON)) $(if $(SVG),--svg $(SVG)) $(if $(PEERS),--peers) $(ARGS)

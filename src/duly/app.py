@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 from duly import config as configuration
@@ -35,7 +35,9 @@ from duly.registry.subscribing import define_subscription
 from duly.registry.task import Registry
 from duly.store.clocked import ClockedStore
 from duly.store.open import open_store
-from duly.store.protocol import Store
+
+if TYPE_CHECKING:
+    from duly.store.protocol import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,12 +15,12 @@ from duly.policy.duration import Duration
 from duly.policy.duration import parse as parse_duration
 from duly.registry.task import Registry
 from duly.runtime.settings import WorkerSettings
-from duly.store.protocol import Store
 from duly.version import VERSION
 
 if TYPE_CHECKING:
     from duly.runtime.attempt import Transaction
     from duly.runtime.embedded import EmbeddedWorker
+    from duly.store.protocol import Store
 
 Host = TypeVar("Host")
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -26,7 +26,9 @@ from duly.policy import options
 from duly.registry import strict_json
 from duly.registry.task import Registry
 from duly.store.operation import Operation
-from duly.store.protocol import Store, Transaction
+
+if TYPE_CHECKING:
+    from duly.store.protocol import Store, Transaction
 
 T = TypeVar("T")
 

@@ -7,13 +7,16 @@ import os
 import threading
 import time
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from duly.errors import StoreUnavailable
 from duly.model.job import JobRecord
 from duly.policy.states import FINAL
 from duly.store.operation import Wake
-from duly.store.protocol import Change, Store
+
+if TYPE_CHECKING:
+    from duly.store.protocol import Change, Store
 
 FIRST_LOOK = 0.05
 LONGEST_NAP = 0.05

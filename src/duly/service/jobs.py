@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
@@ -18,7 +19,9 @@ from duly.model.step import Step
 from duly.model.worker import Worker
 from duly.service.explain import Explanation, Surroundings, explain
 from duly.service.timeline import Happening, timeline
-from duly.store.protocol import Store
+
+if TYPE_CHECKING:
+    from duly.store.protocol import Store
 
 LARGEST_PAGE = 10_000
 SCAN_STEP = 1_000

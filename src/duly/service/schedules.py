@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
@@ -22,7 +23,9 @@ from duly.policy.schedule_changes import backfilled, begun, triggered, with_jobs
 from duly.policy.ticking import MOST_TICKS, recurrence_of
 from duly.store.changing import TRIES, change, look_at, redefine
 from duly.store.conversation import Conversation
-from duly.store.protocol import Store
+
+if TYPE_CHECKING:
+    from duly.store.protocol import Store
 
 LARGEST_PAGE = 10_000
 LARGEST_BACKFILL = 100_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -13,7 +13,9 @@ from duly.errors import InvalidOption
 from duly.model.job import JobRecord
 from duly.model.step import EventWait, Recorded, Step, StepWrite
 from duly.store.operation import Operation
-from duly.store.protocol import Store
+
+if TYPE_CHECKING:
+    from duly.store.protocol import Store
 
 Keep = Callable[[StepWrite], Step | None]
 """Records a step in the transaction that is open."""
