@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 import duly
-from duly import App, JobCancelled, JobFailed, State, TimeLimitExceeded
+from duly import App, Job, JobCancelled, JobFailed, State, TimeLimitExceeded
 from tests.runtime.conftest import MakeFleet
 from tests.support.fleet import until
 
@@ -152,6 +153,32 @@ def test_cancel_while_it_runs(app: App) -> None:
     assert sorted(ended) == ["look", "wait"]
     assert [job.record.reason for job in jobs[:2]] == ["cancelled on request while it ran"] * 2
     assert jobs[2].record.reason == "cancelled on request"
+
+
+def test_a_claim_that_leaves_some_has_the_next_end_what_has_expired(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task
+    def work() -> None:
+        ran.append(True)
+
+    ran: list[bool] = []
+    # Nobody else does it: neither the janitor nor a worker that finds nothing to claim.
+    monkeypatch.setattr(app.store, "expire", lambda limit: app.store.counts())
+    late = [work.using(expires=0.01).enqueue() for _ in range(3)]
+    until(lambda: _is_past(late[-1]))
+    on_time = work.enqueue()
+    app.run_until_idle(timeout=60)
+    assert on_time.refresh().state is State.SUCCEEDED
+    assert {(job.refresh().state, job.record.reason) for job in late} == {
+        (State.CANCELLED, "expired")
+    }
+    assert ran == [True]
+
+
+def _is_past(job: Job[Any]) -> bool:
+    expires_at = job.record.expires_at
+    return expires_at is not None and datetime.now(UTC) > expires_at
 
 
 def test_an_expired_job_is_cancelled_and_not_run(app: App) -> None:
