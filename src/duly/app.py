@@ -11,32 +11,32 @@ from duly import config as configuration
 from duly.client.client import Client, as_id
 from duly.client.events import Events
 from duly.client.filtering import Conditions, criteria, page
-from duly.client.flow import Flow
-from duly.client.flow_run import FlowRuns
 from duly.client.job import Job
 from duly.client.prepared import Prepared
-from duly.client.schedules import Schedules
 from duly.client.task import AsyncTask, NamedTask, Task
 from duly.clock import Clock
 from duly.config import Config
 from duly.hosting import Hosting
 from duly.model.event import Emitted, Event, Subscription
-from duly.model.flow import FailurePolicy
 from duly.model.query import Cancellation, Count, Replay
-from duly.model.step import Step
 from duly.policy import options as option_checks
 from duly.policy.duration import Duration
-from duly.policy.recurrence import Cron, Rule, every
-from duly.policy.recurrence.wall_clock import Fold, Gap
 from duly.registry.application import calling_package
 from duly.registry.declaring import TaskOptions, define
-from duly.registry.scheduling import Rules, ScheduleOptions, define_schedule
 from duly.registry.subscribing import define_subscription
 from duly.registry.task import Registry
 from duly.store.clocked import ClockedStore
 from duly.store.open import open_store
 
 if TYPE_CHECKING:
+    from duly.client.flow import Flow
+    from duly.client.flow_run import FlowRuns
+    from duly.client.schedules import Schedules
+    from duly.model.flow import FailurePolicy
+    from duly.model.step import Step
+    from duly.policy.recurrence import Rule
+    from duly.policy.recurrence.wall_clock import Fold, Gap
+    from duly.registry.scheduling import Rules, ScheduleOptions
     from duly.store.protocol import Store
 
 P = ParamSpec("P")
@@ -144,7 +144,6 @@ class App:
         if clock is not None:
             self.store = cast("Store", ClockedStore(self.store, clock))
         self.client = Client(self.store, self.config, self.registry, clock)
-        self.flows = FlowRuns(self.client)
         self._compose()
 
     def redirect(self, url: str) -> None:
@@ -168,9 +167,22 @@ class App:
 
     def _compose(self) -> None:
         """Make what belongs to the store that is in use."""
-        self.schedules = Schedules(self.client)
         self._events = Events(self.client)
         self._hosting = Hosting(self.config, self.store, self.registry, self.client.transaction)
+
+    @property
+    def schedules(self) -> Schedules:
+        """Schedules at run time."""
+        from duly.client.schedules import Schedules
+
+        return Schedules(self.client)
+
+    @property
+    def flows(self) -> FlowRuns:
+        """Flows that have been submitted."""
+        from duly.client.flow_run import FlowRuns
+
+        return FlowRuns(self.client)
 
     @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
@@ -208,6 +220,8 @@ class App:
         unless it gets its own. `gap` and `fold` choose another treatment of DST than the default;
         for the other options see duly.registry.scheduling.ScheduleOptions.
         """
+        from duly.policy.recurrence import Cron
+
         rule = Cron(expression, options.get("tz", "UTC"), gap, fold)
         return ScheduleDecorator(self, name, rule, options)
 
@@ -224,6 +238,8 @@ class App:
     ) -> ScheduleDecorator:
         """Run the task below at a fixed rate, `@app.every(minutes=5)`; with `after_finish=True`
         at a fixed delay after the end of the job before. See `cron`."""
+        from duly.policy.recurrence import every
+
         rule = every(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
         return ScheduleDecorator(self, name, rule, options)
 
@@ -304,6 +320,8 @@ class App:
         or a whole Recurrence. Workers put it in force when they start. For schedules that are not
         part of the code there is `app.schedules`.
         """
+        from duly.registry.scheduling import define_schedule
+
         definition = self.registry.require(task if isinstance(task, str) else task.name)
         arguments = definition.arguments.encode_object(options.get("arguments", {}))
         made = define_schedule(definition.catalogued(), arguments.decode(), rule, options)
@@ -337,7 +355,7 @@ class App:
         self,
         name: str,
         *,
-        on_failure: FailurePolicy | str = FailurePolicy.CANCEL,
+        on_failure: FailurePolicy | str = "cancel",
         max_active: int | None = None,
     ) -> Flow:
         """A flow to be built in a `with` block: jobs that wait for each other.
@@ -346,6 +364,8 @@ class App:
         ("continue"), or waits for an operator ("pause"). With `max_active`, at most that many
         flows of this name run at once; others are queued.
         """
+        from duly.client.flow import Flow
+
         return Flow(self.client, name, on_failure, max_active)
 
     def transaction(self) -> AbstractContextManager[Any]:

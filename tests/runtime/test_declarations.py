@@ -12,7 +12,7 @@ from duly.model.schedule import CatchUp, Definition, Overlap
 from duly.policy.reconciling import GRACE, REMOVAL_GRACE
 from duly.policy.recurrence import Recurrence, every
 from duly.policy.schedule_changes import begun
-from duly.registry.scheduling import DeclaredSchedules
+from duly.registry.schedules import DeclaredSchedules
 from duly.runtime.reconciler import Reconciler
 from tests.support.timetables import MINUTE, START, Clock, add, define, drain, jobs_of
 

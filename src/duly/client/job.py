@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
@@ -15,11 +13,12 @@ from duly.model.job import JobRecord, State, Status
 from duly.model.query import Cancellation, Enqueued
 from duly.policy.duration import parse as parse_duration
 from duly.policy.states import FINAL
-from duly.service.explain import Explanation
-from duly.service.jobs import Jobs
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from duly.client.client import Client
+    from duly.service.explain import Explanation
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -96,7 +95,7 @@ class Job(Generic[R_co]):
         future = self._client.waiting.enter(self.id)
         try:
             self._seen = self._found(future.result(seconds))
-        except FutureTimeout:
+        except TimeoutError:
             self._keep(self._client.waiting.last_seen(self.id))
         finally:
             self._client.waiting.leave(self.id, future)
@@ -129,6 +128,8 @@ class Job(Generic[R_co]):
 
     def explain(self) -> Explanation:
         """What it is waiting for, or what became of it, in a sentence."""
+        from duly.service.jobs import Jobs
+
         return Jobs(self._client.store).explain(self.id)
 
     async def aexplain(self) -> Explanation:

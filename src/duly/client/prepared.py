@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from itertools import pairwise
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
 from duly.errors import InvalidFlow
-from duly.model.flow import Condition, Rule
 from duly.model.job import Draft
 from duly.registry.task import TaskDefinition
+
+if TYPE_CHECKING:
+    from duly.model.flow import Condition, Rule
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
@@ -54,7 +56,7 @@ class Prepared(msgspec.Struct, Generic[R_co], gc=False):
         _flow_of(self).set_rule(self, rule)
         return self
 
-    def after(self, *parents: Nodes, on: Condition | str = Condition.SUCCEEDED) -> Prepared[R_co]:
+    def after(self, *parents: Nodes, on: Condition | str = "succeeded") -> Prepared[R_co]:
         """Let the node wait for others, each of which has to have "succeeded", "failed" or just
         "finished"."""
         _flow_of(self).link(nodes_in(parents), [self], on)
@@ -154,7 +156,7 @@ class Builder(Protocol):
         self,
         parents: Sequence[Prepared[Any]],
         children: Sequence[Prepared[Any]],
-        on: Condition | str = Condition.SUCCEEDED,
+        on: Condition | str = "succeeded",
     ) -> None: ...
 
 

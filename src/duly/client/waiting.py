@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -16,14 +14,14 @@ from duly.policy.states import FINAL
 from duly.store.operation import Wake
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from duly.store.protocol import Change, Store
 
 FIRST_LOOK = 0.05
 LONGEST_NAP = 0.05
 LONGEST_SILENCE = 1.0
 SHORTEST_GAP = 0.005
-
-logger = logging.getLogger("duly.client")
 
 
 class WaitingRoom:
@@ -44,6 +42,8 @@ class WaitingRoom:
 
     def enter(self, job_id: UUID) -> Future[JobRecord | None]:
         """A future that gets the job's record once it is final, or None if there is no job."""
+        from concurrent.futures import Future
+
         if self._process != os.getpid():
             self._waiters, self._seen, self._thread = {}, {}, None
             self._lock = threading.Lock()
@@ -96,8 +96,13 @@ class WaitingRoom:
         except Exception:
             # Without the hint it takes a little longer; that the store is broken, if so, is told
             # to the waiters by the look at it.
-            logger.warning("cannot watch %s for changes", self._store.url, exc_info=True)
+            self._warn("cannot watch %s for changes")
             return None
+
+    def _warn(self, problem: str) -> None:
+        import logging
+
+        logging.getLogger("duly.client").warning(problem, self._store.url, exc_info=True)
 
     def _present(self) -> frozenset[UUID]:
         """The jobs waited for; without any, the thread's time is over."""
@@ -121,7 +126,7 @@ class WaitingRoom:
                     if change.wait(nap):
                         return change
                 except Exception:
-                    logger.warning("lost the watch on %s", self._store.url, exc_info=True)
+                    self._warn("lost the watch on %s")
                     change.close()
                     change = None
             with self._lock:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from duly.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from random import Random
 
 LONGEST_DELAY = timedelta(days=365)
 
@@ -82,7 +85,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         """Whether this error ends the job whatever attempts are left."""
         return isinstance(error, self.give_up_on) or not isinstance(error, self.retry_on)
 
-    def delay_after(self, attempt: int, chance: random.Random) -> timedelta:
+    def delay_after(self, attempt: int, chance: Random) -> timedelta:
         """The delay after the failed attempt number `attempt`, never negative."""
         delay = self.backoff(attempt)
         if self.jitter:

@@ -14,7 +14,7 @@ from duly.model.catalogue import CatalogueEntry
 from duly.model.job import Delivery, Priority
 from duly.policy.retry import RetryPolicy
 from duly.registry.arguments import ArgumentCodec, ResultCodec
-from duly.registry.scheduling import DeclaredSchedules
+from duly.registry.schedules import DeclaredSchedules
 from duly.registry.subscribing import DeclaredSubscriptions
 
 

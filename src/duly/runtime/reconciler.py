@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from duly.errors import ScheduleConflict
 from duly.model.schedule import Declaration
 from duly.policy.reconciling import REMOVAL_GRACE, reconcile
-from duly.registry.scheduling import DeclaredSchedules
+from duly.registry.schedules import DeclaredSchedules
 from duly.runtime.chance import chance
 from duly.store.changing import enforce
 from duly.store.conversation import converse_async
