@@ -27,7 +27,7 @@ DulyError
 │   └── StepRefused                 the attempt is no longer the job's: nothing was recorded
 ├── WaitTimeout (TimeoutError)      the event did not come in time
 └── StoreError
-    ├── StoreUnavailable            the database cannot be reached
+    ├── StoreUnavailable            the database cannot be reached, or takes no writes for now
     ├── StoreFull                   no room on the disk; what was accepted is kept
     ├── SchemaBehind                run `duly db migrate`
     ├── SchemaAhead                 this release is too old for the database
@@ -268,7 +268,7 @@ class StoreError(DulyError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be reached, or the connection broke.
+    """The database cannot be reached, takes no writes for now, or the connection broke.
 
     `unknown` is true when the connection broke after a commit was sent: it may have landed.
     """

@@ -11,8 +11,9 @@ from pathlib import Path
 import apsw
 import psycopg
 import pytest
+from psycopg import sql
 
-from duly import Job, State
+from duly import Job, State, StoreUnavailable
 from tests.chaos.conftest import MakeFleet, Storm
 from tests.chaos.inside import FULL, INSIDE
 from tests.support.fleet import LONG, Fleet, long_only, until
@@ -186,6 +187,40 @@ def test_a_short_outage_costs_no_job_its_attempt(fleet: MakeFleet, server: Serve
         assert len(site.effects("long")) == 1
         assert worker.terminate() == 0
         site.app.close()
+
+
+def test_outcomes_wait_while_the_database_takes_no_writes(
+    fleet: MakeFleet, postgres_url: str
+) -> None:
+    """As after a failover that leaves an old primary behind as a standby."""
+    site = fleet(postgres_url, TASKS, lease=60.0)
+    worker = site.start("--concurrency", 4)
+    jobs = [site.tasks.large.enqueue() for _ in range(4)]
+    for job in jobs:
+        site.started(job, word="begins")
+    _allow_writes(postgres_url, False)
+    site.go()
+    worker.said("outcomes wait:")
+    with pytest.raises(StoreUnavailable, match="takes no writes for now") as refused:
+        site.tasks.large.enqueue()
+    assert not refused.value.unknown
+    assert [job.refresh().state for job in jobs] == [State.RUNNING] * len(jobs)
+    _allow_writes(postgres_url, True)
+    _check(site, jobs)
+    assert worker.terminate() == 0
+
+
+def _allow_writes(url: str, allowed: bool) -> None:
+    writing = "-c default_transaction_read_only=off"
+    with psycopg.connect(url, autocommit=True, options=writing) as connection:
+        setting = sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = {}").format(
+            sql.Identifier(connection.info.dbname), sql.Literal(not allowed)
+        )
+        connection.execute(setting)
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        )
 
 
 def test_a_foreign_writer_locks_the_file(fleet: MakeFleet, tmp_path: Path, storm: Storm) -> None:

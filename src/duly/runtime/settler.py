@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from duly.errors import StoreFull, StoreUnavailable
+from duly.errors import SchemaBehind, StoreFull, StoreUnavailable
 from duly.model.attempt import Failure
 from duly.model.settlement import Settlement, bury
 from duly.runtime.lease import LeaseClock
@@ -75,7 +75,7 @@ class Settler:
         while True:
             try:
                 landed = await self._store.arun(self._store.settle(batch))
-            except (StoreUnavailable, StoreFull) as error:
+            except (StoreUnavailable, StoreFull, SchemaBehind) as error:
                 if not told:
                     logger.warning("%d outcomes wait: %s; trying again", len(batch), error)
                     told = True

@@ -33,6 +33,15 @@ PLANNER_SETTINGS = ("enable_seqscan", "enable_bitmapscan", "jit")
 TRANSIENT = (errors.DeadlockDetected, errors.SerializationFailure)
 """The server rolled everything back and says that another try may go through."""
 
+UNFIT = (
+    errors.ReadOnlySqlTransaction,
+    errors.InsufficientPrivilege,
+    errors.InternalError_,
+    errors.DataCorrupted,
+    errors.IndexCorrupted,
+)
+"""The server refuses whatever it is asked to store: what was handed in is not to blame."""
+
 
 def redacted(url: str) -> str:
     """The URL without its password."""
@@ -151,6 +160,11 @@ def errors_explained(where: str) -> Iterator[None]:
             f"no connection to {where} within {CONNECT_TIMEOUT:g} s: the server does not answer, "
             "or all connections of this process are in use; raise pool_size, or hold transactions "
             "for a shorter time"
+        ) from error
+    except UNFIT as error:
+        raise StoreUnavailable(
+            f"{where} takes no writes for now: {_first_line(error)}; nothing of this call was "
+            "stored. Is it a standby, or are this user's rights gone?"
         ) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         raise StoreUnavailable(f"{where} cannot be reached: {_first_line(error)}") from error

@@ -24,6 +24,7 @@ from duly.store.postgres import carriers
 from duly.store.postgres.connection import (
     CONNECT_TIMEOUT,
     TRANSIENT,
+    UNFIT,
     errors_explained,
     execute,
     make_pool,
@@ -284,7 +285,7 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
                 return result
         except StoreUnavailable as error:
             # Before anything that commits was sent, the server rolls back what it had.
-            error.unknown = sent
+            error.unknown = sent and not isinstance(error.__cause__, UNFIT)
             raise
 
     def _installation(self) -> UUID:

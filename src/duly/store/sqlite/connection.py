@@ -113,6 +113,8 @@ def errors_explained(path: str) -> Iterator[None]:
         raise ConfigurationError(f"{where} is a file, but not an SQLite database") from error
     except apsw.ReadOnlyError as error:
         raise StoreUnavailable(f"{where} may not be written to by this user") from error
+    except (apsw.IOError, apsw.CorruptError, apsw.ProtocolError, apsw.NoMemError) as error:
+        raise StoreUnavailable(f"SQLite, {where}: {type(error).__name__}: {error}") from error
     except apsw.Error as error:
         raise StoreError(f"SQLite, {where}: {type(error).__name__}: {error}") from error
 
