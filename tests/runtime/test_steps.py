@@ -590,6 +590,19 @@ def test_a_sleep_until_a_moment_that_is_another_each_time_is_refused(
     assert jobs[1].result(timeout=5) == "awake"
 
 
+def test_what_is_started_is_a_task(app: App) -> None:
+    @app.task(retries=0)
+    def work(how: str) -> None:
+        ctx: Any = duly.current_blocking()
+        (ctx.spawn if how == "spawn" else ctx.on_failure)(work.job("spawn"))
+
+    for how in ("spawn", "on_failure"):
+        job = work.enqueue(how)
+        app.run_until_idle()
+        with pytest.raises(JobFailed, match=rf"as in ctx\.{how}\(.*, 7\); got Prepared"):
+            job.result(timeout=5)
+
+
 def test_a_transactional_task_has_no_steps(app: App) -> None:
     @app.task(retries=0, transactional=True)
     def work() -> None:
@@ -720,6 +733,49 @@ def test_a_replay_goes_on_where_the_job_died(app: App) -> None:
     app.run_until_idle()
     assert job.result(timeout=5) == "done"
     assert effect.seen == ["once", "failed"]
+
+
+def test_a_failed_step_is_run_again_when_its_job_is(app: App, clock: ManualClock) -> None:
+    """Also in a replay, whose attempts are counted anew."""
+    effect = Effects()
+    mended: list[int] = []
+
+    def charge(order: int) -> str:
+        effect(order)
+        if order not in mended:
+            raise OSError("the bank is down")
+        return f"receipt {order}"
+
+    @app.task(retries=1, backoff=60, jitter=False)
+    def pay(order: int) -> str:
+        return duly.current_blocking().step("charge", charge, order)
+
+    @app.task(retries=0)
+    def hopeless() -> None:
+        raise OSError("the shop is closed")
+
+    @app.task(retries=0)
+    def visit() -> None:
+        duly.current_blocking().spawn(hopeless)
+
+    job, visitor = pay.enqueue(1), visit.enqueue()
+    with app.flow("payments") as payments:
+        pay.job(2)
+    flow = payments.submit()
+    for _ in range(2):
+        app.run_until_idle()
+        clock.advance(timedelta(seconds=61))
+    assert effect.seen.count(1) == effect.seen.count(2) == 2
+    assert {each.refresh().state for each in (job, visitor)} == {State.DEAD}
+    mended += [1, 2]
+    app.replay(job.id)
+    app.replay(visitor.id)
+    flow.retry()
+    app.run_until_idle()
+    assert job.result(timeout=5) == "receipt 1"
+    assert flow.refresh().state is duly.FlowState.SUCCEEDED
+    assert effect.seen.count(1) == effect.seen.count(2) == 3
+    assert len(app.list(task="hopeless")) == 2
 
 
 def test_compensations_run_in_reverse_order(app: App) -> None:

@@ -31,13 +31,13 @@ def at(minute: int) -> datetime:
     return START + timedelta(minutes=minute)
 
 
-def death(minute: int) -> Attempt:
+def death(minute: int, generation: int = JOB.generation) -> Attempt:
     """A worker died under the job."""
     return Attempt(
         job_id=JOB.id,
         token=minute,
         number=1,
-        generation=JOB.generation,
+        generation=generation,
         worker=None,
         started_at=at(minute),
         ended_at=at(minute),
@@ -69,3 +69,4 @@ def test_deaths_count_since_the_latest_recorded_step(isolated: bool, most: int) 
     assert is_worn_out(JOB, deaths, [step(0)], isolated)
     assert not is_worn_out(JOB, deaths, [step(0), step(1)], isolated)
     assert is_worn_out(JOB, deaths, [step(1, StepState.RETRYING)], isolated)
+    assert not is_worn_out(JOB, [death(0, generation=0), *deaths[1:]], [], isolated)

@@ -69,6 +69,7 @@ class Steps:
 
     def spawn(self, task: Startable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
         """See StepMethods.spawn."""
+        _require_task(task, "ctx.spawn(charge, 7)")
         prepared = task.job(*args, **kwargs)
         durable = self._methods.durable
         return self._methods.carry_out(
@@ -205,6 +206,7 @@ class StepMethods:
 
         Such jobs run one after another, the last one registered first; this job ends after them.
         """
+        _require_task(task, "ctx.on_failure(refund, 7)")
         return self.carry_out(children.on_failure(self.durable, task.job(*args, **kwargs).draft))
 
     @property
@@ -244,3 +246,12 @@ class StepMethods:
 
             self._driver = AsyncDriver(self.durable, self.port)
         return self._driver.drive(talk)
+
+
+def _require_task(task: object, example: str) -> None:
+    if not callable(getattr(task, "job", None)):
+        raise InvalidOption(
+            "task",
+            f"expected a task, with its arguments after it, as in {example}; got "
+            f"{type(task).__name__}",
+        )

@@ -15,7 +15,7 @@ from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.postgres.claiming import Claiming
 from duly.store.postgres.finishing import UNDO_FIRST
 from duly.store.postgres.reading import TABLES
-from duly.store.postgres.reopening import reopened
+from duly.store.postgres.reopening import FORGIVE_STEPS, reopened
 from duly.store.postgres.rows import CLOCK, COLUMNS, NOW
 from duly.store.postgres.submission import HOLD, INHERIT, INSTANT, TAKE_OVER
 from duly.store.records import REASON_CANCELLED, REASON_EXPIRED
@@ -170,13 +170,16 @@ class Control(Claiming):
                 answers[job_id] = Replay.KEY_HELD
         replayed = [row[0] for row in dead if row[0] not in answers]
         keeping = [row[0] for row in dead if keep_steps and row[4]]
-        forgetting = [row[0] for row in dead if row[5] and row[0] not in keeping]
+        stepped = [row[0] for row in dead if row[5] and row[0] not in answers]
+        forgiving = [job_id for job_id in stepped if job_id in keeping]
+        forgetting = [job_id for job_id in stepped if job_id not in keeping]
         yield Statement(
             self.text(REPLAY),
             {"jobs": replayed, "arguments": arguments, "keeping": keeping, "now": now},
         )
-        if forgetting:
-            yield Statement(self.text(FORGET_STEPS), {"jobs": forgetting})
+        for text, jobs in ((FORGIVE_STEPS, forgiving), (FORGET_STEPS, forgetting)):
+            if jobs:
+                yield Statement(self.text(text), {"jobs": jobs})
         answers |= dict.fromkeys(replayed, Replay.REPLAYED)
         rest = [job_id for job_id in job_ids if job_id not in answers]
         if rest:

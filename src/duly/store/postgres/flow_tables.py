@@ -27,7 +27,7 @@ from duly.policy.flow_rules import ENDED
 from duly.policy.states import CANCELLED_AT_ONCE
 from duly.store.operation import Row, Statement, Steps
 from duly.store.postgres.finishing import FINISH, UNDO_FIRST
-from duly.store.postgres.reopening import reopened
+from duly.store.postgres.reopening import FORGIVE_STEPS, reopened
 from duly.store.postgres.rows import CLOCK, COLUMNS, NOW, InSchema, listed, utc
 from duly.store.postgres.submission import INSTANT, insertion
 from duly.store.records import FLOW_COLUMNS, NODE_COLUMNS
@@ -276,6 +276,7 @@ class PostgresFlowTables(InSchema):
         self, ids: Sequence[UUID], arguments: str | None, now: datetime
     ) -> Steps[list[UUID]]:
         yield Statement(self.text(FORGET_STEPS), {"ids": list(ids)})
+        yield Statement(self.text(FORGIVE_STEPS), {"jobs": list(ids)})
         rows = yield Statement(
             self.text(REOPEN), {"ids": list(ids), "arguments": arguments, "now": now}
         )

@@ -5,6 +5,11 @@ from __future__ import annotations
 from duly.model.job import State
 from duly.store.postgres.rows import columns
 
+# Failures that are recorded of steps count in the attempt they are of, and in earlier ones.
+FORGIVE_STEPS = """
+UPDATE {schema}.steps SET attempt = 0 WHERE job_id = ANY(%(jobs)s::uuid[]) AND state = 'failed'
+"""
+
 
 def reopened(state: State, instant: str, keeps: str) -> str:
     """The columns of `raised`, a relation of finished jobs, in their next generation and with

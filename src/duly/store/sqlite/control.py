@@ -16,7 +16,7 @@ from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.records import REASON_CANCELLED, REASON_EXPIRED
 from duly.store.sqlite.flow_tables import TABLES
 from duly.store.sqlite.reading import LIVE_JOB, SELECT
-from duly.store.sqlite.reopening import reopened
+from duly.store.sqlite.reopening import FORGIVE_STEPS, reopened
 from duly.store.sqlite.rows import COLUMN, clock
 from duly.store.sqlite.settling import finish
 from duly.store.sqlite.submission import HOLD, HOLDER, INSERT
@@ -100,8 +100,8 @@ def _replay_one(
         yield Statement(HOLD, (*slot, row[0]))
     yield Statement(RAISE_DEAD, (row[0],))
     keeps = keep_steps and row[COLUMN["undoing"]] is None
-    if row[COLUMN["stepped"]] and not keeps:
-        yield Statement(FORGET_STEPS, (row[0],))
+    if row[COLUMN["stepped"]]:
+        yield Statement(FORGIVE_STEPS if keeps else FORGET_STEPS, (row[0],))
     yield Statement(INSERT, reopened(row, State.PENDING, instant, arguments, keeps))
     return Replay.REPLAYED
 

@@ -30,7 +30,7 @@ from duly.store.operation import Row, Statement, Steps
 from duly.store.records import FLOW_COLUMNS, JOB_COLUMNS, NODE_COLUMNS
 from duly.store.sqlite.finishing import is_undone_first, move, undo_first, with_ends
 from duly.store.sqlite.reading import LIVE_JOB
-from duly.store.sqlite.reopening import reopened
+from duly.store.sqlite.reopening import FORGIVE_STEPS, reopened
 from duly.store.sqlite.rows import COLUMN, array, changed, clock, job_row, micros, moment
 from duly.store.sqlite.submission import INSERT, LANE
 
@@ -205,7 +205,9 @@ class SqliteFlowTables:
         again = [
             reopened(row, State.BLOCKED, micros(now), arguments, _keeps_steps(row)) for row in rows
         ]
+        kept = [(row[0],) for row in rows if _keeps_steps(row)]
         afresh = [(row[0],) for row in rows if not _keeps_steps(row)]
+        yield Statement(FORGIVE_STEPS, kept, many=True)
         yield Statement(FORGET_STEPS, afresh, many=True)
         yield Statement(INSERT, again, many=True)
         return [id_of(row[0]) for row in rows]

@@ -6,6 +6,9 @@ from duly.model.job import State
 from duly.store.operation import Row
 from duly.store.sqlite.rows import COLUMN, changed
 
+# Failures that are recorded of steps count in the attempt they are of, and in earlier ones.
+FORGIVE_STEPS = "UPDATE steps SET attempt = 0 WHERE job_id = ? AND state = 'failed'"
+
 
 def reopened(row: Row, state: State, instant: int, arguments: str | None, keeps: bool) -> Row:
     """The row of a finished job in its next generation and with fresh attempts; its steps stay if
