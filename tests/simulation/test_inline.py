@@ -76,3 +76,5 @@ def test_what_was_not_enqueued_is_told_beside_what_was(sim: Simulation, shop: Sh
 def test_arguments_that_the_task_does_not_have_are_refused(sim: Simulation) -> None:
     with pytest.raises(duly.InvalidArguments, match="send_email"):
         sim.assert_enqueued("send_email", whom="ada")
+    with pytest.raises(duly.InvalidOption, match="expected a task, or the name of one"):
+        sim.assert_enqueued(len)  # type: ignore[arg-type]

@@ -112,10 +112,9 @@ def crash_everywhere(
         witness = Witness(crash_at)
         with stage.scene(witness):
             job = submit()
-            if script is None:
-                stage.play(stage.clock.now() + LONGEST_JOB, job)
-            else:
+            if script is not None:
                 script(job)
+            stage.play(stage.clock.now() + LONGEST_JOB, job)
             job.refresh()
             return witness, job, _counted(effects, witness, stage.app)
 

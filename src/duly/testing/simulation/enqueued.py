@@ -12,7 +12,7 @@ import msgspec
 from duly.app import App
 from duly.client.job import Job
 from duly.client.task import Task
-from duly.errors import InvalidArguments
+from duly.errors import InvalidArguments, InvalidOption
 from duly.registry import strict_json
 
 PAGE = 1_000
@@ -114,4 +114,8 @@ def _call(task: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _name(task: Task[..., Any] | str) -> str:
-    return task if isinstance(task, str) else task.name
+    if isinstance(task, str):
+        return task
+    if not isinstance(task, Task):
+        raise InvalidOption("task", f"expected a task, or the name of one; got {task!r}")
+    return task.name

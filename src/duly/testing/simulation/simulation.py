@@ -155,8 +155,8 @@ class Simulation:
         effects: the effects to count instead: a list, which is emptied before each run, or a
             function that answers with them.
         before_each: called before each run, to put things back to their beginning.
-        script: called with the job after its submission, to run it to its end; else time passes
-            until it has ended.
+        script: called with the job after its submission, for what it needs from outside; then time
+            passes until it has ended.
         """
         return Observed(self._stage, effects, before_each, script)
 
