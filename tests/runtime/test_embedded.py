@@ -462,8 +462,8 @@ def test_what_a_job_makes_due_at_its_end_is_not_overlooked(
     store, arun, next_due = app.store, app.store.arun, app.store.next_due
     questions: list[object] = []
 
-    def remembered(*args: Any) -> Any:
-        questions.append(next_due(*args))
+    def remembered(*args: Any, **kwargs: Any) -> Any:
+        questions.append(next_due(*args, **kwargs))
         return questions[-1]
 
     async def late(operation: Any) -> Any:

@@ -41,7 +41,7 @@ class Asked:
         self.taken += 1
         return [], {}
 
-    async def next_due(self) -> Due | None:
+    async def next_due(self, exact: bool) -> Due | None:
         self.looks += 1
         if self.looks == 1:
             return None

@@ -151,7 +151,7 @@ class Claimer:
         return self._until(coming) if jobs else max(CONTENTION_PAUSE, self._until(coming))
 
     async def _next_due(self) -> _Coming | None:
-        due = await self._claims.next_due()
+        due = await self._claims.next_due(exact=self._looks_for_idleness)
         return None if due is None else _Coming(due, self._loop.time() + due.seconds)
 
     def _expected(self) -> _Coming | None:

@@ -89,9 +89,11 @@ class Claims:
             raise
         return jobs, recorded
 
-    async def next_due(self) -> Due | None:
+    async def next_due(self, exact: bool) -> Due | None:
         """When there will be something to claim; None when nothing is in sight."""
-        due = await self._store.arun(self._store.next_due(self._settings.queues, self._tasks))
+        due = await self._store.arun(
+            self._store.next_due(self._settings.queues, self._tasks, exact=exact)
+        )
         self._some_left = due is not None and due.seconds <= 0
         return due
 

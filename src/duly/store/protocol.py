@@ -173,9 +173,17 @@ class Verbs(ScheduleVerbs, FlowVerbs, StepVerbs, JournalVerbs, Protocol):
         ...
 
     def next_due(
-        self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None = None
+        self,
+        queues: Sequence[str],
+        tasks: Sequence[str],
+        now: datetime | None = None,
+        exact: bool = True,
     ) -> Operation[Due | None]:
-        """When the earliest claimable job is due, None without any."""
+        """When the earliest claimable job is due, None without any.
+
+        An answer that need not be `exact` may leave out, for some seconds, what became claimable
+        with a due time of the past, as claims may while that makes them much faster.
+        """
         ...
 
     def longest_waiting(self, now: datetime | None = None) -> Operation[list[Waiting]]:

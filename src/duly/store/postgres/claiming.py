@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from uuid import UUID
 
 from duly.errors import LeaseLost
 from duly.model.job import JobRecord
-from duly.model.query import Demand
+from duly.model.query import Demand, Due
 from duly.store.operation import Operation, Statement, Steps
 from duly.store.postgres.finishing import cancelled
-from duly.store.postgres.reading import LANES
-from duly.store.postgres.rows import CLOCK, NOW, columns, job_record
+from duly.store.postgres.lanes import claimable_in, lanes_wanted
+from duly.store.postgres.marks import READ, Marking
+from duly.store.postgres.rows import CLOCK, NOW, columns, job_record, utc
 from duly.store.postgres.settling import Settling
 from duly.store.records import REASON_EXPIRED
 
@@ -53,21 +55,20 @@ _ALSO_LONGEST_WAITING = f"""
 
 
 @lru_cache
-def _claim_text(fair: bool, expiring: bool) -> str:
+def _claim_text(fair: bool, expiring: bool, marked: bool) -> str:
+    lane = "queue, task, priority" + (", from_time, from_id" if marked else "")
     return f"""
 WITH {CLOCK},
 holder AS MATERIALIZED (
-    SELECT id FROM {{schema}}.workers
+    SELECT id, {READ} AS read FROM {{schema}}.workers
     WHERE id = %(worker)s::uuid AND lease_until > {NOW} FOR KEY SHARE
 ),
-{LANES},
+{lanes_wanted(marked)},
 due AS MATERIALIZED (
-    SELECT lanes.queue, lanes.task, lanes.priority, head.run_at, head.id
+    SELECT lanes.*, head.run_at, head.id
     FROM holder CROSS JOIN lanes CROSS JOIN LATERAL (
         SELECT run_at, id FROM {{schema}}.jobs
-        WHERE state IN ('pending', 'waiting')
-        AND jobs.queue = lanes.queue AND jobs.task = lanes.task
-        AND jobs.priority = lanes.priority AND run_at <= {DUE}
+        WHERE {claimable_in("lanes", marked)} AND run_at <= {DUE}
         ORDER BY run_at, id LIMIT %(limit)s::integer
     ) head
 ),
@@ -75,17 +76,15 @@ by_priority AS MATERIALIZED (
     SELECT * FROM due ORDER BY priority DESC, run_at, id LIMIT %(ordinary)s::integer
 ),
 shares AS MATERIALIZED (
-    SELECT queue, task, priority, count(*) AS share
+    SELECT {lane}, count(*) AS share
     FROM ({_ALSO_LONGEST_WAITING if fair else _BY_PRIORITY}) chosen
-    GROUP BY queue, task, priority
+    GROUP BY {lane}
 ),
 locked AS MATERIALIZED (
     SELECT head.id, coalesce(head.expires_at <= {DUE}, false) AS late
     FROM shares CROSS JOIN LATERAL (
         SELECT id, expires_at FROM {{schema}}.jobs
-        WHERE state IN ('pending', 'waiting')
-        AND jobs.queue = shares.queue AND jobs.task = shares.task
-        AND jobs.priority = shares.priority AND run_at <= {DUE}
+        WHERE {claimable_in("shares", marked)} AND run_at <= {DUE}
         AND (flow_id IS NULL OR expires_at IS NULL OR expires_at > {DUE})
         ORDER BY run_at, id LIMIT shares.share FOR UPDATE SKIP LOCKED
     ) head
@@ -97,7 +96,19 @@ taken AS (
     WHERE jobs.id = ANY(ARRAY(SELECT id FROM locked WHERE NOT late))
     RETURNING {columns("jobs")}
 ){"," + _EXPIRING if expiring else ""}
-SELECT * FROM (SELECT count(*) AS holders FROM holder) held LEFT JOIN taken ON true
+SELECT (SELECT {READ} - read FROM holder), taken.* FROM (SELECT) once LEFT JOIN taken ON true
+"""
+
+
+@lru_cache
+def _next_due_text(marked: bool) -> str:
+    return f"""
+WITH {CLOCK}, {lanes_wanted(marked)}
+SELECT min(head.run_at), extract(epoch FROM min(head.run_at) - {NOW})::float8
+FROM lanes CROSS JOIN LATERAL (
+    SELECT run_at FROM {{schema}}.jobs WHERE {claimable_in("lanes", marked)}
+    ORDER BY run_at LIMIT 1
+) head
 """
 
 
@@ -109,8 +120,8 @@ RETURNING id
 """
 
 
-class Claiming(Settling):
-    """The verbs that start attempts."""
+class Claiming(Settling, Marking):
+    """The verbs that start attempts, and the question when there will be some to start."""
 
     def claim(self, demand: Demand, now: datetime | None = None) -> Operation[list[JobRecord]]:
         return Operation(lambda: self._claim(demand, now), atomic=False)
@@ -121,12 +132,24 @@ class Claiming(Settling):
     def begin(self, job_id: UUID, token: int, now: datetime | None = None) -> Operation[bool]:
         return Operation(lambda: self._begin(job_id, token, now), atomic=False)
 
+    def next_due(
+        self,
+        queues: Sequence[str],
+        tasks: Sequence[str],
+        now: datetime | None = None,
+        exact: bool = True,
+    ) -> Operation[Due | None]:
+        return Operation(
+            lambda: self._next_due(queues, tasks, now, exact), writes=False, atomic=False
+        )
+
     def _allow_silence(self, longest: timedelta) -> Steps[None]:
         yield Statement(SILENCE, {"limit": str(int(longest.total_seconds() * 1000))})
 
     def _claim(self, demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
+        marks = self.marks
         rows = yield Statement(
-            self.text(_claim_text(demand.longest_waiting > 0, demand.expiring)),
+            self.text(_claim_text(demand.longest_waiting > 0, demand.expiring, marks is not None)),
             {
                 "now": now,
                 "worker": demand.worker,
@@ -135,16 +158,34 @@ class Claiming(Settling):
                 "limit": demand.limit,
                 "ordinary": demand.limit - demand.longest_waiting,
                 "due_by": demand.due_by,
+                **(marks.parameters if marks else {}),
             },
         )
-        holders, first, *_ = rows[0]
-        if not holders:
+        walked, first, *_ = rows[0]
+        if walked is None:
             raise LeaseLost(demand.worker)
-        if first is None:
-            return []
-        jobs = [job_record(row[1:]) for row in rows]
+        jobs = [] if first is None else [job_record(row[1:]) for row in rows]
         jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id))
+        self._walked(walked, len(jobs))
+        if marks:
+            marks.move_on(jobs)
         return jobs
+
+    def _next_due(
+        self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None, exact: bool
+    ) -> Steps[Due | None]:
+        marks = None if exact else self.marks
+        rows = yield Statement(
+            self.text(_next_due_text(marks is not None)),
+            {
+                "now": now,
+                "queues": list(queues),
+                "tasks": list(tasks),
+                **(marks.parameters if marks else {}),
+            },
+        )
+        at, seconds = rows[0]
+        return None if at is None else Due(utc(at), max(0.0, seconds))
 
     def _begin(self, job_id: UUID, token: int, now: datetime | None) -> Steps[bool]:
         rows = yield Statement(self.text(BEGIN), {"job": job_id, "token": token, "now": now})

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from duly.model.attempt import Attempt
 from duly.model.job import JobRecord, State
-from duly.model.query import Count, Due, JobFilter, Waiting
+from duly.model.query import Count, JobFilter, Waiting
 from duly.policy.states import LIVE
 from duly.store.operation import Operation, Statement, Steps
 from duly.store.postgres.finishing import past_attempts
@@ -21,7 +21,6 @@ from duly.store.postgres.rows import (
     attempt_record,
     job_record,
     texts,
-    utc,
 )
 
 TABLES = {
@@ -37,22 +36,6 @@ COUNTS = " UNION ALL ".join(
     f"SELECT queue, state, count(*) FROM {{schema}}.{table} GROUP BY queue, state"
     for table in TABLES
 )
-LANES = """lanes AS MATERIALIZED (
-    SELECT DISTINCT queue, task, priority FROM {schema}.lanes
-    WHERE (%(queues)s::text[] = '{}' OR queue = ANY(%(queues)s::text[]))
-    AND task = ANY(%(tasks)s::text[])
-    AND queue NOT IN (SELECT queue FROM {schema}.paused_queues)
-)"""
-NEXT_DUE = f"""
-WITH {CLOCK}, {LANES}
-SELECT min(head.run_at), extract(epoch FROM min(head.run_at) - {NOW})::float8
-FROM lanes CROSS JOIN LATERAL (
-    SELECT run_at FROM {{schema}}.jobs
-    WHERE state IN ('pending', 'waiting') AND jobs.queue = lanes.queue AND jobs.task = lanes.task
-    AND jobs.priority = lanes.priority
-    ORDER BY run_at LIMIT 1
-) head
-"""
 LONGEST_WAITING = f"""
 WITH {CLOCK}
 SELECT lanes.queue, min(head.run_at)
@@ -85,11 +68,6 @@ class Reading(InSchema):
 
     def longest_waiting(self, now: datetime | None = None) -> Operation[list[Waiting]]:
         return Operation(lambda: self._longest_waiting(now), writes=False, atomic=False)
-
-    def next_due(
-        self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None = None
-    ) -> Operation[Due | None]:
-        return Operation(lambda: self._next_due(queues, tasks, now), writes=False, atomic=False)
 
     def _get(self, job_ids: Sequence[UUID]) -> Steps[list[JobRecord | None]]:
         rows = yield Statement(self.text(GET), {"ids": list(job_ids)})
@@ -126,15 +104,6 @@ class Reading(InSchema):
     def _longest_waiting(self, now: datetime | None) -> Steps[list[Waiting]]:
         rows = yield Statement(self.text(LONGEST_WAITING), {"now": now})
         return sorted((Waiting(*row) for row in rows), key=lambda each: each.queue)
-
-    def _next_due(
-        self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None
-    ) -> Steps[Due | None]:
-        rows = yield Statement(
-            self.text(NEXT_DUE), {"queues": list(queues), "tasks": list(tasks), "now": now}
-        )
-        at, seconds = rows[0]
-        return None if at is None else Due(utc(at), max(0.0, seconds))
 
 
 def _conditions(criteria: JobFilter, before: UUID | None) -> tuple[str, dict[str, Any]]:

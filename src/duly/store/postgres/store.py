@@ -73,6 +73,8 @@ class _Engine:
         self.threads = ThreadPoolExecutor(size, "duly-postgres")
         self.notifier = Notifier(self._send)
         self.submissions = SharedSubmissions(store.enqueue, store.run_alone)
+        self._run = store.run_alone
+        self._surveying = threading.Lock()
         self.installation: UUID | None = None
         self._for_transactions = threading.BoundedSemaphore(max(1, size - KEPT_FOR_VERBS))
 
@@ -109,6 +111,22 @@ class _Engine:
                 self._send_on(connection, wakes)
         else:
             self.notifier.notify(wakes)
+
+    def survey(self, operation: Operation[None]) -> None:
+        """Have this done beside all else, unless it is being done."""
+        if self._surveying.acquire(blocking=False):
+            try:
+                self.threads.submit(self._survey, operation)
+            except RuntimeError:
+                # The store is being closed.
+                self._surveying.release()
+
+    def _survey(self, operation: Operation[None]) -> None:
+        try:
+            with suppress(StoreError):
+                self._run(operation)
+        finally:
+            self._surveying.release()
 
     def _send(self, wakes: frozenset[Wake]) -> None:
         # A hint that does not arrive costs a little time, nothing else.
@@ -183,6 +201,8 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
                 if last or not isinstance(error.__cause__, TRANSIENT):
                     raise
             else:
+                if self.survey_is_due:
+                    engine.survey(self.survey())
                 return result
         raise AssertionError("the last try returns or raises")
 

@@ -173,6 +173,10 @@ class Reading:
         return Operation(lambda: _longest_waiting(now), writes=False)
 
     def next_due(
-        self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None = None
+        self,
+        queues: Sequence[str],
+        tasks: Sequence[str],
+        now: datetime | None = None,
+        exact: bool = True,
     ) -> Operation[Due | None]:
         return Operation(lambda: _next_due(queues, tasks, now), writes=False)
