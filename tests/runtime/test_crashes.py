@@ -115,6 +115,23 @@ def test_a_dead_child_is_noticed_at_once(fleet: MakeFleet) -> None:
     assert back < 5
 
 
+def test_a_supervisor_without_descriptors_waits_for_some(fleet: MakeFleet) -> None:
+    site = fleet(TASKS, lease=60.0)
+    worker = site.start()
+    job = site.tasks.work.enqueue(1)
+    site.started(job)
+    supervisor = psutil.Process(worker.pid)
+    few, many = supervisor.rlimit(psutil.RLIMIT_NOFILE)
+    supervisor.rlimit(psutil.RLIMIT_NOFILE, (3, many))
+    (child,) = worker.children()
+    child.kill()
+    worker.said("a worker process cannot be started")
+    supervisor.rlimit(psutil.RLIMIT_NOFILE, (few, many))
+    site.go()
+    assert site.settled([job])[0].state is State.SUCCEEDED
+    assert worker.terminate() == 0
+
+
 def test_children_die_with_their_supervisor_and_the_next_one_takes_over(fleet: MakeFleet) -> None:
     site = fleet(TASKS)
     worker = site.start("--processes", 2)

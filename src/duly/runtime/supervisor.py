@@ -67,6 +67,15 @@ class _Child:
             self.process.kill()
 
 
+async def _spawned(worker: UUID) -> _Child:
+    board = LeaseBoard()
+    try:
+        return _Child(worker, await spawn("duly.runtime.child", board.descriptor), board)
+    except BaseException:
+        board.close()
+        raise
+
+
 class Supervisor:
     """Runs `processes` worker processes of the app that `target` names, and takes part in
     `scheduling` recurring work unless told otherwise. Without processes it only schedules, watches
@@ -145,30 +154,27 @@ class Supervisor:
 
     async def _start(self) -> _Child | None:
         worker = new_id()
-        board = LeaseBoard()
         try:
-            companion = await spawn("duly.runtime.child", board.descriptor)
+            child = await _spawned(worker)
         except OSError as error:
-            board.close()
             logger.error("a worker process cannot be started: %s; trying again", error)
             await self._rest(1.0)
             return None
-        child = _Child(worker, companion, board)
         if not await self._register(child):
             child.process.kill()
             await child.process.wait()
             child.writer.close()
-            board.close()
+            child.board.close()
             return None
         self._children[worker] = child
-        self._keeper.add(worker, renewed=board.renewed, lost=lambda: child.tell(Lost()))
+        self._keeper.add(worker, renewed=child.board.renewed, lost=lambda: child.tell(Lost()))
         child.tell(
             Orders(
                 self._target,
                 self._url,
                 worker,
                 child.registered_at,
-                board.descriptor,
+                child.board.descriptor,
                 self._settings,
                 logger.getEffectiveLevel(),
                 self._log_format,
