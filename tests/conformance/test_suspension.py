@@ -256,6 +256,20 @@ def test_each_wait_gets_the_next_event(scene: Scene) -> None:
     )
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_call_whose_answer_was_lost_gets_the_same_event(scene: Scene, more: int) -> None:
+    scene.submit()
+    job = scene.take()
+    emit(scene, payload='"first"')
+    wait = EventWait(name="paid")
+    taking = scene.store.take_event(job.token, step(job, "paid"), wait, scene.now)
+    first = scene.store.run(taking)
+    for _ in range(more):
+        emit(scene, payload='"second"')
+    assert first[1] is not None
+    assert scene.store.run(taking) == first
+
+
 def test_a_timeout_wakes_as_well(scene: Scene) -> None:
     scene.submit()
     job = scene.take()

@@ -177,12 +177,20 @@ class StepLog(Settling):
             },
         )
         if not rows:
-            return True, None
+            return True, (yield from self._taken_before(step))
         event = event_record(rows[0])
         result = msgspec.json.encode(event.decoded()).decode()
         done = msgspec.structs.replace(step, state=StepState.DONE, result=result, event_id=event.id)
         (stored,) = yield from self._record([StepWrite(token=token, step=done)], now)
         return True, stored
+
+    def _taken_before(self, step: Step) -> Steps[Step | None]:
+        """The step, if it has got its event by an earlier call whose answer did not arrive."""
+        rows = yield Statement(
+            self.text(STORED), {"job_id": step.job_id, "name": step.name, "key": step.key}
+        )
+        stored = step_record(rows[0]) if rows else None
+        return stored if stored is not None and stored.state is StepState.DONE else None
 
     def _purge_steps(self, before: datetime, limit: int) -> Steps[int]:
         yield Statement(self.text(FORGET_IDLE_WAITS), {"limit": limit})

@@ -192,6 +192,8 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
             try:
                 result = self._try(engine, operation, start)
             except StoreUnavailable as error:
+                # An earlier try may have landed, also where this one did not get as far.
+                error.unknown = error.unknown or start is operation.again
                 if last or (error.unknown and operation.again is None):
                     raise
                 if error.unknown and operation.again is not None:

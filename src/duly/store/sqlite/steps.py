@@ -78,12 +78,19 @@ def _take_event(
         return False, None
     rows = yield Statement(FIRST_EVENT, fitting(wait, step.job_id.bytes))
     if not rows:
-        return True, None
+        return True, (yield from _taken_before(step))
     event = event_record(rows[0])
     result = msgspec.json.encode(event.decoded()).decode()
     done = msgspec.structs.replace(step, state=StepState.DONE, result=result, event_id=event.id)
     (stored,) = yield from record([StepWrite(token=token, step=done)], now)
     return True, stored
+
+
+def _taken_before(step: Step) -> Steps[Step | None]:
+    """The step, if it has got its event by an earlier call whose answer did not arrive."""
+    rows = yield Statement(READ_STEP, (step.job_id.bytes, step.name, step.key))
+    stored = step_record(rows[0]) if rows else None
+    return stored if stored is not None and stored.state is StepState.DONE else None
 
 
 def _purge_steps(before: datetime, limit: int) -> Steps[int]:
