@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from uuid import UUID
 
 import pytest
 
 from duly import App, InvalidOption, State, StoreError
+from duly.client import prepared as prepared_jobs
 
 
 def test_a_prepared_job_is_one_job_however_often_it_is_submitted(app: App) -> None:
@@ -40,6 +42,39 @@ def test_a_prepared_job_that_has_died_is_answered_with_and_not_run(app: App) -> 
     (again,) = app.enqueue_many([prepared])
     assert (again.created, again.state) == (False, State.DEAD)
     assert [job.state for job in app.list()] == [State.DEAD]
+
+
+def test_prepared_jobs_that_two_threads_submit_at_once_are_stored_once(app: App) -> None:
+    @app.task
+    def work(number: int) -> None: ...
+
+    prepared = [work.job(number) for number in range(300)]
+    together = threading.Barrier(2)
+    ids: list[list[UUID]] = []
+
+    def submit() -> None:
+        together.wait()
+        ids.append([job.id for job in app.enqueue_many(prepared)])
+
+    threads = [threading.Thread(target=submit) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ids == [[each.draft.id for each in prepared]] * 2
+    assert len(app.list(limit=1000)) == 300
+
+
+def test_a_process_forked_while_ids_are_given_out_gives_out_its_own(app: App) -> None:
+    @app.task
+    def work() -> None: ...
+
+    first = work.job()
+    with prepared_jobs._drafting:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if work.job().draft.id != first.draft.id else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_task_is_no_prepared_job(app: App) -> None:

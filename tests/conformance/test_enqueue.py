@@ -10,7 +10,7 @@ import pytest
 from duly.errors import KeyConflict, StoreError
 from duly.model.attempt import Outcome
 from duly.model.identifiers import new_id
-from duly.model.job import Delivery, JobRecord, KeyPolicy, Priority, State
+from duly.model.job import Alike, Delivery, Draft, JobRecord, KeyPolicy, Priority, State
 from duly.model.query import JobFilter
 from tests.support.stores import Scene, draft, failure
 
@@ -232,6 +232,41 @@ def test_an_id_twice_in_one_batch_is_one_job(scene: Scene) -> None:
     answers = scene.enqueue(given, given)
     assert {answer.job.id for answer in answers} == {given.id}
     assert scene.counts() == {("default", State.PENDING): 1}
+
+
+@pytest.mark.parametrize("kind", [list, Alike])
+def test_many_that_are_alike_keep_what_is_their_own(scene: Scene, kind: type[list[Draft]]) -> None:
+    texts = [*HOSTILE, *(f'{{"number": {number}}}' for number in range(300))]
+    drafts = kind(draft(arguments=text, tags=("a", "b"), metadata="{}") for text in texts)
+    answers = scene.store.run(scene.store.enqueue(drafts, scene.now))
+    assert all(answer.created for answer in answers)
+    found = scene.store.run(scene.store.get([each.id for each in drafts]))
+    assert found == [answer.job for answer in answers]
+    assert [job and job.arguments for job in found] == texts
+    assert {job and (job.tags, job.metadata) for job in found} == {(("a", "b"), "{}")}
+
+
+@pytest.mark.parametrize("kind", [list, Alike])
+def test_known_ids_among_many_change_nothing(scene: Scene, kind: type[list[Draft]]) -> None:
+    known = scene.submit_many(3, arguments='"first"')
+    drafts = kind(draft(arguments='"second"') for _ in range(300))
+    for place, job in zip((0, 150, 299), known, strict=True):
+        drafts[place] = draft(id=job.id, arguments='"second"')
+    answers = scene.store.run(scene.store.enqueue(drafts, scene.now))
+    assert [answer.job.id for answer in answers] == [each.id for each in drafts]
+    assert [answers[place].job for place in (0, 150, 299)] == known
+    assert [answers[place].created for place in (0, 150, 299)] == [False] * 3
+    assert sum(answer.created for answer in answers) == 297
+    assert scene.counts() == {("default", State.PENDING): 300}
+
+
+@pytest.mark.parametrize("kind", [list, Alike])
+def test_an_id_twice_among_many_is_one_job(scene: Scene, kind: type[list[Draft]]) -> None:
+    drafts = kind(draft(arguments=str(number)) for number in range(300))
+    drafts.append(drafts[7])
+    answers = scene.store.run(scene.store.enqueue(drafts, scene.now))
+    assert [answer.job.id for answer in answers] == [each.id for each in drafts]
+    assert scene.counts() == {("default", State.PENDING): 300}
 
 
 def test_a_batch_is_stored_whole_or_not_at_all(scene: Scene) -> None:

@@ -25,7 +25,7 @@ from tests.cost.bounds import exceeded
 JOBS = 300
 CONCURRENCY = 100
 MARGIN = 1.25
-INSTRUCTIONS = {"submit": 435.0, "run": 1_165.0}
+INSTRUCTIONS = {"submit": 216.0, "run": 1_165.0}
 BLOCKS_KEPT = 1.0
 """Blocks of memory a job that are not given back: none, and some noise."""
 

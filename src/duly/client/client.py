@@ -14,7 +14,7 @@ import msgspec
 from duly.client.catalogue import CachedCatalogue
 from duly.client.drafting import encode_by_schema
 from duly.client.job import Job
-from duly.client.prepared import Prepared
+from duly.client.prepared import Prepared, drafts_of
 from duly.client.waiting import WaitingRoom
 from duly.clock import Clock, SystemClock
 from duly.config import Config
@@ -114,15 +114,15 @@ class Client:
                 raise InvalidOption(
                     "jobs", f"expected what task.job(...) returns; got {type(each).__name__}"
                 )
-            if each.draft.flow_id is not None:
+            if each.template.flow_id is not None:
                 raise InvalidOption(
                     "jobs",
-                    f"the job of task {each.draft.task!r} is a node of a flow: submit the flow",
+                    f"the job of task {each.template.task!r} is a node of a flow: submit the flow",
                 )
         repeated = any(each.tried for each in batch)
         for each in batch:
             each.tried = True
-        return self.store.enqueue([each.draft for each in batch], repeated=repeated)
+        return self.store.enqueue(drafts_of(batch), repeated=repeated)
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:

@@ -8,38 +8,30 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from msgspec.structs import replace
 
 from duly.client.options import Options
+from duly.client.prepared import Decode, Prepared
+from duly.errors import PayloadTooLarge
 from duly.model.catalogue import CatalogueEntry
-from duly.model.identifiers import new_id
 from duly.model.job import Draft
 from duly.registry import schema, strict_json
 
 _NO_ID = UUID(int=0)
 
 
-def draft(
-    entry: CatalogueEntry,
-    arguments: bytes,
-    options: Options,
-    payload_limit: int,
-    parent: UUID | None = None,
-) -> Draft:
-    """A job of the catalogued task. Nothing is stored yet."""
-    return filled(template(entry, options, payload_limit, parent), arguments, payload_limit)
+def prepared(
+    template: Draft, arguments: bytes, payload_limit: int, decode: Decode
+) -> Prepared[Any]:
+    """A job like the template, with arguments of its own. Nothing is stored yet."""
+    if len(arguments) > payload_limit:
+        what = f"the arguments of task {template.task!r}"
+        raise PayloadTooLarge(what, len(arguments), payload_limit)
+    return Prepared(template, arguments.decode(), decode)
 
 
-def filled(template: Draft, arguments: bytes, payload_limit: int) -> Draft:
-    """A job like the template, with an id and arguments of its own."""
-    strict_json.check_size(arguments, f"the arguments of task {template.task!r}", payload_limit)
-    return replace(template, id=new_id(), arguments=arguments.decode())
-
-
-def template(
-    entry: CatalogueEntry, options: Options, payload_limit: int, parent: UUID | None = None
-) -> Draft:
-    """What all jobs have in common that are submitted with these options."""
+def template(entry: CatalogueEntry, options: Options, payload_limit: int) -> Draft:
+    """What all jobs of the catalogued task have in common that are submitted with these
+    options."""
     if options.metadata is not None:
         strict_json.check_size(options.metadata.encode(), "metadata", payload_limit)
     expires_after = options.expires_after
@@ -66,7 +58,6 @@ def template(
         expires_after=expires_after,
         tags=entry.tags if options.tags is None else options.tags,
         metadata=options.metadata,
-        parent_id=parent,
     )
 
 

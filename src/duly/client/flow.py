@@ -28,7 +28,6 @@ from duly.model.flow import (
     Rule,
 )
 from duly.model.identifiers import new_id
-from duly.model.job import Draft
 from duly.policy import options
 from duly.policy.flow_graph import arranged
 from duly.policy.flow_rules import HANDLERS
@@ -37,8 +36,8 @@ from duly.registry.task import TaskDefinition
 from duly.runtime.context import running
 
 Choice = TypeVar("Choice", Rule, Condition, FailurePolicy)
-Fill = Callable[[bytes], Draft]
-"""From encoded arguments to a draft with the task's defaults and the options of `using`."""
+Fill = Callable[[bytes], Prepared[Any]]
+"""From encoded arguments to a job with the task's defaults and the options of `using`."""
 
 _WHEN = {
     "finished": Rule.ALL_FINISHED,
@@ -181,7 +180,7 @@ class Flow(Builder):
                     f"name of its own; {name!r} is not such a one"
                 )
         encoded = definition.arguments.encode_rest(arguments, provided)
-        node = self.add_encoded(definition.name, fill(encoded), definition.result.decode)
+        node = self.add_encoded(fill(encoded))
         spec = self._specs[node.draft.id]
         spec.definition, spec.gets = definition, found
         for given in found.values():
@@ -192,11 +191,13 @@ class Flow(Builder):
                 self._follow(spec, spec.source)
         return node
 
-    def add_encoded(self, task: str, draft: Draft, decode: Callable[[str], Any]) -> Prepared[Any]:
+    def add_encoded(self, prepared: Prepared[Any]) -> Prepared[Any]:
         """See Builder."""
-        if draft.key is not None:
+        task = prepared.template.task
+        if prepared.template.key is not None:
             raise InvalidFlow(f"task {task!r}: a node has no key of its own; leave out key=")
-        node: Prepared[Any] = Prepared(msgspec.structs.replace(draft, flow_id=self.id), decode)
+        template = msgspec.structs.replace(prepared.template, flow_id=self.id)
+        node: Prepared[Any] = Prepared(template, prepared.arguments, prepared.decode)
         self._checked = None
         self._named[task] += 1
         number = self._named[task]

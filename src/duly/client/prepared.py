@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from duly.errors import InvalidFlow
-from duly.model.job import Draft
+from duly.model.identifiers import new_ids
+from duly.model.job import Alike, Draft
 from duly.registry.task import TaskDefinition
 
 if TYPE_CHECKING:
@@ -28,11 +32,21 @@ class Prepared(msgspec.Struct, Generic[R_co], gc=False):
     It is one job however often it is submitted: `tried` says that it has been. Made inside a
     `with app.flow(...)` block it is a node of that flow: `a >> b` lets b wait for a, and
     `a.output` stands for its result as an argument of other nodes.
+
+    `template` is what it has in common with others; it gets its id when it is first asked for its
+    draft, many of them together, see `drafts_of`.
     """
 
-    draft: Draft
+    template: Draft
+    arguments: str
     decode: Decode
+    own: Draft | None = None
     tried: bool = False
+
+    @property
+    def draft(self) -> Draft:
+        """The job as it is submitted."""
+        return self.own or drafts_of([self])[0]
 
     @property
     def output(self) -> R_co:
@@ -73,6 +87,29 @@ class Prepared(msgspec.Struct, Generic[R_co], gc=False):
     def __lshift__(self, parents: Linked) -> Linked:
         _flow_of(self).link(nodes_in(parents), [self])
         return parents
+
+
+_drafting = threading.Lock()
+
+
+def _start_anew() -> None:
+    # A forked child must not inherit a lock held by another thread.
+    global _drafting
+    _drafting = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_start_anew)
+
+
+def drafts_of(prepared: Sequence[Prepared[Any]]) -> list[Draft]:
+    """The jobs as they are submitted, the same each time, from whatever thread."""
+    with _drafting:
+        new = [each for each in prepared if each.own is None]
+        for each, job_id in zip(new, new_ids(len(new)), strict=True):
+            each.own = replace(each.template, id=job_id, arguments=each.arguments)
+    drafts = cast(list[Draft], [each.own for each in prepared])
+    templates = {id(each.template) for each in prepared}
+    return Alike(drafts) if len(templates) == 1 else drafts
 
 
 class Group(Sequence[Prepared[Any]]):
@@ -139,14 +176,14 @@ class Builder(Protocol):
     def add(
         self,
         definition: TaskDefinition,
-        fill: Callable[[bytes], Draft],
+        fill: Callable[[bytes], Prepared[Any]],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Prepared[Any]:
         """A node that runs a task; among its arguments may be other nodes."""
         ...
 
-    def add_encoded(self, task: str, draft: Draft, decode: Callable[[str], Any]) -> Prepared[Any]:
+    def add_encoded(self, prepared: Prepared[Any]) -> Prepared[Any]:
         """A node whose arguments are all known."""
         ...
 

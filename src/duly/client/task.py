@@ -10,10 +10,10 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 import msgspec
 
 from duly.client.client import Client
-from duly.client.drafting import draft, encode_by_schema, filled, template, unknown_task
+from duly.client.drafting import encode_by_schema, prepared, template, unknown_task
 from duly.client.job import Job
 from duly.client.options import Duration, Options, SubmissionOptions
-from duly.client.prepared import Prepared, building
+from duly.client.prepared import Decode, Prepared, building
 from duly.errors import InvalidArguments, InvalidOption, UnknownTask
 from duly.model.catalogue import CatalogueEntry
 from duly.model.job import Draft, KeyPolicy
@@ -33,6 +33,7 @@ class Task(Generic[P, R]):
         self._client = client
         self._options = options or Options()
         self._template: Draft | None = None
+        self._decode = definition.result.decode
         update_wrapper(self, definition.function)
 
     @property
@@ -104,18 +105,17 @@ class Task(Generic[P, R]):
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Submit a job without blocking the event loop; see `enqueue`."""
-        prepared = [self._prepared(args, kwargs)]
-        return (await self._client.asubmit(prepared, self._options.connection))[0]
+        made = [self._prepared(args, kwargs)]
+        return (await self._client.asubmit(made, self._options.connection))[0]
 
     def _prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared[R]:
-        arguments = self.definition.arguments.encode(args, kwargs)
-        return Prepared(self._filled(arguments), self.definition.result.decode)
+        return self._filled(self.definition.arguments.encode(args, kwargs))
 
-    def _filled(self, arguments: bytes) -> Draft:
+    def _filled(self, arguments: bytes) -> Prepared[R]:
         limit = self._client.config.payload_limit
         if self._template is None:
             self._template = template(self.definition.catalogued(), self._options, limit)
-        return filled(self._template, arguments, limit)
+        return prepared(self._template, arguments, limit, self._decode)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -153,11 +153,9 @@ class NamedTask:
         """A checked job for `app.enqueue_many`, or inside a `with app.flow(...)` block a node of
         that flow; nothing is stored yet."""
         _refuse_connection(self._options)
-        prepared = self._prepared(arguments)
+        made = self._prepared(arguments)
         flow = building.get()
-        if flow is not None:
-            return flow.add_encoded(self.name, prepared.draft, prepared.decode)
-        return prepared
+        return made if flow is None else flow.add_encoded(made)
 
     def enqueue(self, /, **arguments: Any) -> Job[Any]:
         """Submit a job. It is durable when this returns, or when the transaction that it is
@@ -166,28 +164,25 @@ class NamedTask:
 
     async def aenqueue(self, /, **arguments: Any) -> Job[Any]:
         """Submit a job without blocking the event loop; see `enqueue`."""
-        prepared = self._at_hand(arguments)
-        if prepared is None:
+        made = self._at_hand(arguments)
+        if made is None:
             entries = await self._client.arun(self._client.store.catalogue())
-            prepared = self._checked(arguments, self._entry(entries))
-        return (await self._client.asubmit([prepared], self._options.connection))[0]
+            made = self._checked(arguments, self._entry(entries))
+        return (await self._client.asubmit([made], self._options.connection))[0]
 
     def _prepared(self, arguments: Mapping[str, Any]) -> Prepared[Any]:
-        prepared = self._at_hand(arguments)
-        if prepared is None:
+        made = self._at_hand(arguments)
+        if made is None:
             entries = self._client.run(self._client.store.catalogue())
-            prepared = self._checked(arguments, self._entry(entries))
-        return prepared
+            made = self._checked(arguments, self._entry(entries))
+        return made
 
     def _at_hand(self, arguments: Mapping[str, Any]) -> Prepared[Any] | None:
         """The job, if that can be told without asking the store."""
         local = self._client.registry.get(self.name)
         if local is not None:
             encoded = local.arguments.encode_object(arguments)
-            made = draft(
-                local.catalogued(), encoded, self._options, self._client.config.payload_limit
-            )
-            return Prepared(made, local.result.decode)
+            return self._filled(local.catalogued(), encoded, local.result.decode)
         entry = self._client.catalogue.get(self.name)
         if entry is None and self.unchecked and self._client.catalogue.is_fresh():
             entry = unknown_task(self.name)
@@ -213,9 +208,11 @@ class NamedTask:
         )
 
     def _checked(self, arguments: Mapping[str, Any], entry: CatalogueEntry) -> Prepared[Any]:
-        encoded = encode_by_schema(entry, arguments)
-        made = draft(entry, encoded, self._options, self._client.config.payload_limit)
-        return Prepared(made, msgspec.json.decode)
+        return self._filled(entry, encode_by_schema(entry, arguments), msgspec.json.decode)
+
+    def _filled(self, entry: CatalogueEntry, arguments: bytes, decode: Decode) -> Prepared[Any]:
+        limit = self._client.config.payload_limit
+        return prepared(template(entry, self._options, limit), arguments, limit, decode)
 
     def __repr__(self) -> str:
         return f"<NamedTask {self.name}>"

@@ -130,6 +130,10 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
+class Alike(list[Draft]):
+    """Drafts that differ in nothing but their ids and arguments."""
+
+
 class JobRecord(msgspec.Struct, frozen=True, gc=False):
     """A job as it is stored, at one moment.
 

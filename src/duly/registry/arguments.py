@@ -30,6 +30,7 @@ from duly.registry.structure import part_at, type_name
 
 _BY_NAME = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
 _NOTHING = b"null"
+_NO_ARGUMENTS = b"{}"
 _ADVICE = "declare a plain type instead, such as that of an id, and load the object in the task"
 _QUOTED = re.compile(r"'([^']+)'")
 _MESSAGE_PATH = re.compile(r" - at `(\$[^`]*)`$")
@@ -77,10 +78,14 @@ class ArgumentCodec:
         self._positional = kinds.count(Parameter.POSITIONAL_OR_KEYWORD)
         in_order = self._names == list(self._signature.parameters)
         self._simple = in_order and set(kinds) <= _BY_NAME
+        # A Struct has names of its own, which are all like __init__.
+        odd = any(name.startswith("__") for name in self._names)
+        self._attributes = [f"p{index}" if odd else name for index, name in enumerate(self._names)]
+        self._binds_itself = self._simple and not odd
         self._collector = next(
             (
-                f"p{index}"
-                for index, parameter in enumerate(self._fields)
+                attribute
+                for attribute, parameter in zip(self._attributes, self._fields, strict=True)
                 if parameter.kind is Parameter.VAR_KEYWORD
             ),
             None,
@@ -107,6 +112,8 @@ class ArgumentCodec:
         not fit the signature or a value its declared type; InvalidPayload when a value lies
         outside the strict profile of JSON.
         """
+        if not args and not kwargs and not self._required:
+            return _NO_ARGUMENTS
         given = self._bind(args, kwargs)
         try:
             data = self._encoder.encode(given)
@@ -189,39 +196,31 @@ class ArgumentCodec:
         return self._schema
 
     def _make_struct(self, function: Callable[..., Any]) -> type[msgspec.Struct]:
-        # The fields have names of their own: a parameter may be called like a method of Struct.
         fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
-        for index, parameter in enumerate(self._fields):
+        for attribute, parameter in zip(self._attributes, self._fields, strict=True):
             stored = declared.stored_type(parameter)
             if reason := declared.unstorable(stored):
                 raise ConfigurationError(
                     f"{type_name(function)}, parameter {parameter.name!r}: {reason}: {_ADVICE}"
                 )
             required = parameter.name in self._required
-            fields.append((f"p{index}", stored) if required else (f"p{index}", stored, UNSET))
+            fields.append((attribute, stored) if required else (attribute, stored, UNSET))
         return msgspec.defstruct(
             "Arguments",
             fields,
-            rename={f"p{index}": name for index, name in enumerate(self._names)},
+            rename=dict(zip(self._attributes, self._names, strict=True)),
             frozen=True,
             forbid_unknown_fields=True,
             omit_defaults=True,
         )
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> msgspec.Struct:
-        if self._simple and len(args) <= self._positional:
-            values = list(args)
-            matched = 0
-            for name in self._names[len(args) :]:
-                if name in kwargs:
-                    matched += 1
-                    values.append(kwargs[name])
-                elif name in self._required:
-                    break
-                else:
-                    values.append(UNSET)
-            if matched == len(kwargs) and len(values) == len(self._names):
-                return self._struct(*values)
+        if self._binds_itself and len(args) <= self._positional:
+            try:
+                return self._struct(*args, **kwargs)
+            except TypeError:
+                # Not in a way that tells people what is wrong with the call.
+                pass
         try:
             passed = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:

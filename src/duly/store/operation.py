@@ -41,14 +41,17 @@ class Wake(StrEnum):
 class Operation(msgspec.Struct, Generic[Answer], frozen=True):
     """A verb with its arguments, not yet run. It may be started again after a rollback.
 
-    `atomic` operations need a transaction around their statements; others are one statement,
-    or several that stand each on its own. `again` runs it once more when the connection broke
-    and nobody knows whether the first run was committed; without it that is the caller's to
-    find out. After a `quiet` one nobody is woken if its answer is empty: nothing has changed. One
-    that does nothing but submit `drafts`, each on its own, may be run together with others.
+    `hopefully` is a quicker way for the store's own connections; it fails when a row that it
+    writes is there already, and then the operation is started as usual. `atomic` operations need
+    a transaction around their statements; others are one statement, or several that stand each on
+    its own. `again` runs it once more when the connection broke and nobody knows whether the first
+    run was committed; without it that is the caller's to find out. After a `quiet` one nobody is
+    woken if its answer is empty: nothing has changed. One that does nothing but submit `drafts`,
+    each on its own, may be run together with others.
     """
 
     start: Callable[[], Steps[Answer]]
+    hopefully: Callable[[], Steps[Answer]] | None = None
     again: Callable[[], Steps[Answer]] | None = None
     writes: bool = True
     atomic: bool = True

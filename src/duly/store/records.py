@@ -21,7 +21,7 @@ from duly.model.flow import (
     NodeView,
     Rule,
 )
-from duly.model.job import Draft, JobRecord, KeyPolicy, State
+from duly.model.job import Alike, Draft, JobRecord, KeyPolicy, State
 from duly.model.journal import JournalEntry
 from duly.model.schedule import ScheduleRecord, Tick
 from duly.model.schedule import Step as ScheduleStep
@@ -49,6 +49,9 @@ STEP_IDENTITY = STEP_COLUMNS[:3]
 EVENT_COLUMNS = EventRecord.__struct_fields__
 JOURNAL_COLUMNS = JournalEntry.__struct_fields__
 
+OWN = frozenset({"id", "arguments"})
+"""What each draft of a batch has for itself in any case."""
+
 REASON_CANCELLED = "cancelled on request"
 REASON_EXPIRED = "expired"
 FEW = 100
@@ -60,16 +63,30 @@ def shareable(drafts: Sequence[Draft], now: datetime | None, repeated: bool) -> 
     clock, and with nothing that another submission could refuse or answer for. Else none."""
     if repeated or now is not None or len(drafts) > FEW:
         return ()
-    return () if any(draft.key is not None for draft in drafts) else drafts
+    return () if any_keyed(drafts) else drafts
 
 
-def by_field(drafts: Sequence[Draft]) -> tuple[frozenset[str], dict[str, tuple[Any, ...]]]:
-    """In which fields the drafts differ, ids and arguments in any case, and all values by field."""
+def any_keyed(drafts: Sequence[Draft]) -> bool:
+    """Whether one of the drafts has a key."""
+    if isinstance(drafts, Alike):
+        return drafts[0].key is not None
+    return any(draft.key is not None for draft in drafts)
+
+
+def by_field(drafts: Sequence[Draft]) -> tuple[frozenset[str], dict[str, Sequence[Any]]]:
+    """In which fields the drafts differ, ids and arguments in any case, and of each field all
+    values, or only the first where they are the same."""
+    if isinstance(drafts, Alike):
+        first = msgspec.structs.asdict(drafts[0])
+        same: dict[str, Sequence[Any]] = {name: (value,) for name, value in first.items()}
+        same["id"] = [draft.id for draft in drafts]
+        same["arguments"] = [draft.arguments for draft in drafts]
+        return OWN, same
     columns = zip(*map(msgspec.structs.astuple, drafts), strict=True)
-    values = dict(zip(Draft.__struct_fields__, columns, strict=True))
+    values: dict[str, Sequence[Any]] = dict(zip(Draft.__struct_fields__, columns, strict=True))
     number = len(drafts)
     differing = {name for name, column in values.items() if column.count(column[0]) < number}
-    return frozenset(differing | {"id", "arguments"}), values
+    return OWN | differing, values
 
 
 def replacement(existing: JobRecord, draft: Draft, now: datetime) -> JobRecord:
@@ -111,7 +128,7 @@ class KeyedBatch:
 
     def __init__(self, drafts: Sequence[Draft]) -> None:
         self._contender: dict[tuple[str, str], Draft] = {}
-        for draft in drafts:
+        for draft in drafts if any_keyed(drafts) else ():
             if draft.key is None:
                 continue
             slot = (draft.task, draft.key)

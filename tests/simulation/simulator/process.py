@@ -76,6 +76,9 @@ class _Ids:
         tail = self._made << 48 | self._world.chance.getrandbits(48)
         return UUID(int=moment << 80 | 0x7 << 76 | 0b10 << 62 | tail & ((1 << 62) - 1))
 
+    def take_many(self, count: int) -> list[UUID]:
+        return [self.take() for _ in range(count)]
+
 
 class _NodeClock:
     """The clock that code reads: that of the node it belongs to."""

@@ -15,6 +15,7 @@ from uuid import UUID
 from weakref import WeakSet
 
 import psycopg
+from psycopg.errors import UniqueViolation
 
 from duly.errors import StoreError, StoreUnavailable
 from duly.model.journal import Journal
@@ -186,7 +187,7 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
         tried again only by an operation that can tell.
         """
         engine = self._open()
-        start: Callable[[], Steps[T]] = operation.start
+        start: Callable[[], Steps[T]] = operation.hopefully or operation.start
         for attempt in range(TRIES):
             last = attempt == TRIES - 1
             try:
@@ -200,7 +201,11 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
                     start = operation.again
                 time.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
             except StoreError as error:
-                if last or not isinstance(error.__cause__, TRANSIENT):
+                if last:
+                    raise
+                if isinstance(error.__cause__, UniqueViolation) and start is operation.hopefully:
+                    start = operation.start
+                elif not isinstance(error.__cause__, TRANSIENT):
                     raise
             else:
                 if self.survey_is_due:

@@ -16,8 +16,10 @@ from duly.store.postgres.reading import Reading
 from duly.store.postgres.rows import CLOCK, NOW, utc
 from duly.store.records import (
     ERROR_COLUMNS,
+    FEW,
     JOB_COLUMNS,
     KeyedBatch,
+    any_keyed,
     by_field,
     refuse_if_rejecting,
     replacement,
@@ -56,28 +58,38 @@ COPIED = [
     if name not in ("run_at", "delay", "expires_at", "expires_after", "tags")
 ]
 CODED = frozenset({"delivery", "priority", "tags"})
-LANE_COLUMNS = frozenset({"queue", "task", "priority"})
+LANE_COLUMNS = ("queue", "task", "priority")
+
+
+# What it takes to leave out ids that are there already is a third of the server's work.
+NEW_ONLY = """
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id"""
+NEW = """CASE WHEN (SELECT count(*) FROM inserted) < %(number)s::integer
+    THEN ARRAY(SELECT id FROM inserted) END"""
 
 
 @lru_cache(maxsize=256)
-def _insert_text(differing: frozenset[str], state: State) -> str:
+def _insert_text(differing: frozenset[str], state: State, unseen: bool) -> str:
     """The statement for drafts that differ in these columns, which come as arrays; what they have
     in common comes once."""
     arrays = {name: kind for name, kind in DRAFT_COLUMNS.items() if name in differing}
-    common = {name: kind for name, kind in DRAFT_COLUMNS.items() if name not in differing}
-    in_lanes = "common" if differing.isdisjoint(LANE_COLUMNS) else "input CROSS JOIN common"
+    value = {
+        name: name if name in differing else f"%({name})s::{kind}"
+        for name, kind in DRAFT_COLUMNS.items()
+    }
+    in_lanes = "" if differing.isdisjoint(LANE_COLUMNS) else "FROM input"
     return f"""
 WITH {CLOCK},
-input AS MATERIALIZED (
+input AS (
     SELECT * FROM unnest({", ".join(f"%({name})s::{kind}[]" for name, kind in arrays.items())})
         AS draft ({", ".join(arrays)})
 ),
-common AS MATERIALIZED (
-    SELECT {", ".join(f"%({name})s::{kind} AS {name}" for name, kind in common.items())}
-),
 new_lanes AS (
     INSERT INTO {{schema}}.lanes (queue, task, priority)
-    SELECT * FROM (SELECT DISTINCT queue, task, priority FROM {in_lanes}) lane
+    SELECT * FROM (
+        SELECT DISTINCT {", ".join(f"{value[name]} AS {name}" for name in LANE_COLUMNS)} {in_lanes}
+    ) lane
     WHERE NOT EXISTS (
         SELECT FROM {{schema}}.lanes known
         WHERE (known.queue, known.task, known.priority) = (lane.queue, lane.task, lane.priority)
@@ -88,16 +100,15 @@ inserted AS (
         {", ".join(COPIED)}, run_at, expires_at, tags, created_at,
         state, token, attempt, crashes, generation, alone
     )
-    SELECT {", ".join(COPIED)},
-        coalesce(run_at, now + delay, now), coalesce(expires_at, now + expires_after),
-        CASE WHEN tags IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(tags::jsonb)) END,
-        now, '{state.value}', 0, 0, 0, 1, false
-    FROM input CROSS JOIN common CROSS JOIN clock
-    ON CONFLICT (id) DO NOTHING
-    RETURNING id
+    SELECT {", ".join(value[name] for name in COPIED)},
+        coalesce({value["run_at"]}, {NOW} + {value["delay"]}, {NOW}),
+        coalesce({value["expires_at"]}, {NOW} + {value["expires_after"]}),
+        CASE WHEN {value["tags"]} IS NOT NULL
+            THEN ARRAY(SELECT jsonb_array_elements_text({value["tags"]}::jsonb)) END,
+        {NOW}, '{state.value}', 0, 0, 0, 1, false
+    FROM input{"" if unseen else NEW_ONLY}
 )
-SELECT {NOW}, CASE WHEN count(*) < %(number)s::integer THEN coalesce(array_agg(id), '{{}}') END
-FROM inserted
+SELECT {NOW}, {"NULL" if unseen else NEW}
 """
 
 
@@ -177,14 +188,17 @@ class Submission(Reading):
     def enqueue(
         self, drafts: Sequence[Draft], now: datetime | None = None, repeated: bool = False
     ) -> Operation[list[Enqueued]]:
+        keyed = any_keyed(drafts)
+        unseen = len(drafts) > FEW and not keyed and not repeated
         return Operation(
             lambda: (
                 self._enqueue_again(drafts, now, created=False)
                 if repeated
                 else self._enqueue(drafts, now)
             ),
+            hopefully=(lambda: self._insert(drafts, now, unseen=True)) if unseen else None,
             again=lambda: self._enqueue_again(drafts, now, created=True),
-            atomic=repeated or any(draft.key is not None for draft in drafts),
+            atomic=repeated or keyed,
             wakes=frozenset({Wake.WORKERS}),
             drafts=shareable(drafts, now, repeated),
         )
@@ -222,8 +236,10 @@ class Submission(Reading):
             answered.append(answer if contender is draft else Enqueued(answer.job, created=False))
         return answered
 
-    def _insert(self, drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueued]]:
-        template, parameters = insertion(drafts, now)
+    def _insert(
+        self, drafts: Sequence[Draft], now: datetime | None, unseen: bool = False
+    ) -> Steps[list[Enqueued]]:
+        template, parameters = insertion(drafts, now, unseen=unseen)
         ((stored_at, stored),) = yield Statement(self.text(template), parameters)
         instant = utc(stored_at)
         if stored is None:
@@ -314,11 +330,15 @@ class Submission(Reading):
 
 
 def insertion(
-    drafts: Sequence[Draft], now: datetime | None, state: State = State.PENDING
+    drafts: Sequence[Draft],
+    now: datetime | None,
+    state: State = State.PENDING,
+    unseen: bool = False,
 ) -> tuple[str, dict[str, Any]]:
     """The template of the statement that stores these drafts in one state, and its parameters.
 
     It answers with the moment of storing and, if some of the ids were known, with the new ones.
+    With `unseen` ids, which nobody has sent before, it fails in that case.
     """
     differing, columns = by_field(drafts)
     values: dict[str, Any] = {}
@@ -330,8 +350,9 @@ def insertion(
             values[name] = [_coded(name, value) for value in column]
         else:
             values[name] = list(column)
-    text = _insert_text(differing.intersection(DRAFT_COLUMNS), state)
-    return text, {"now": now, "number": len(drafts), **values}
+    text = _insert_text(differing.intersection(DRAFT_COLUMNS), state, unseen)
+    number = {} if unseen else {"number": len(drafts)}
+    return text, {"now": now, **number, **values}
 
 
 def _coded(name: str, value: Any) -> Any:

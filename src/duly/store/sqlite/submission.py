@@ -11,7 +11,9 @@ from duly.model.job import Draft, JobRecord, KeyPolicy
 from duly.model.query import Enqueued
 from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.records import (
+    FEW,
     JOB_COLUMNS,
+    OWN,
     KeyedBatch,
     by_field,
     refuse_if_rejecting,
@@ -28,14 +30,25 @@ INSERT_NEW = (
     " AND NOT EXISTS (SELECT 1 FROM dead WHERE id = ?1)"
     " ON CONFLICT (id) DO NOTHING RETURNING id"
 )
-_ALIKE = {"id": "unhex(input.value ->> 0)", "arguments": "input.value ->> 1"}
-# Many that have everything in common but ids and arguments: rows do not pass through Python.
+# Many that have everything in common but ids, joined in ?1, and arguments, an array in ?2: rows do
+# not pass through Python.
+_SHARED = [name for name in JOB_COLUMNS if name not in OWN]
+_SOURCES = {"id": "substr(?1, input.key * 16 + 1, 16)", "arguments": "input.value"} | {
+    name: f"?{number}" for number, name in enumerate(_SHARED, 3)
+}
 INSERT_ALIKE = (
     f"INSERT INTO jobs ({', '.join(JOB_COLUMNS)})"
-    f" SELECT {', '.join(_ALIKE.get(name, '?') for name in JOB_COLUMNS)} FROM json_each(?) AS input"
-    " WHERE NOT EXISTS (SELECT 1 FROM archive WHERE id = unhex(input.value ->> 0))"
-    " AND NOT EXISTS (SELECT 1 FROM dead WHERE id = unhex(input.value ->> 0))"
+    f" SELECT {', '.join(_SOURCES[name] for name in JOB_COLUMNS)} FROM json_each(?2) AS input"
+)
+INSERT_NEW_ALIKE = (
+    f"{INSERT_ALIKE} WHERE NOT EXISTS (SELECT 1 FROM archive WHERE id = {_SOURCES['id']})"
+    f" AND NOT EXISTS (SELECT 1 FROM dead WHERE id = {_SOURCES['id']})"
     " ON CONFLICT (id) DO NOTHING RETURNING id"
+)
+# Ids begin with the time: those of a batch are close together, and others are seldom among them.
+KNOWN_BETWEEN = " UNION ALL ".join(
+    f"SELECT 1 WHERE EXISTS (SELECT 1 FROM {place} WHERE id BETWEEN ?1 AND ?2)"
+    for place in ("jobs", "archive", "dead")
 )
 REPLACE = (
     f"UPDATE jobs SET ({', '.join(JOB_COLUMNS)}) = ({', '.join('?' * len(JOB_COLUMNS))}) "
@@ -112,22 +125,35 @@ def _replace(existing: JobRecord, draft: Draft, instant: datetime) -> Steps[Enqu
 def _insert(drafts: Sequence[Draft], instant: datetime) -> Steps[list[Enqueued]]:
     lanes = sorted({(draft.queue, draft.task, draft.priority) for draft in drafts})
     yield Statement(LANE, lanes, many=True)
-    differing, _ = by_field(drafts)
-    if differing == _ALIKE.keys():
-        common = dict(zip(JOB_COLUMNS, job_row(drafts[0].stored(instant)), strict=True))
-        shared = [value for name, value in common.items() if name not in _ALIKE]
-        own = [(draft.id.hex, draft.arguments) for draft in drafts]
-        rows = yield Statement(INSERT_ALIKE, (*shared, array(own)))
+    differing, columns = by_field(drafts)
+    if differing == OWN:
+        inserted = yield from _insert_alike(drafts[0], columns["id"], columns["arguments"], instant)
     else:
         new = [job_row(draft.stored(instant)) for draft in drafts]
         rows = yield Statement(INSERT_NEW, new, many=True)
-    if len(rows) == len(drafts):
+        inserted = {row[0] for row in rows}
+    if len(inserted) == len(drafts):
         return [Enqueued(draft, True, False, instant) for draft in drafts]
-    inserted = {row[0] for row in rows}
     repeated = [draft.id for draft in drafts if draft.id.bytes not in inserted]
     existing = yield from read_jobs(repeated)
     known = {job.id: Enqueued(job, created=False) for job in existing if job is not None}
     return [known.get(draft.id) or Enqueued(draft, True, False, instant) for draft in drafts]
+
+
+def _insert_alike(
+    common: Draft, ids: Sequence[UUID], arguments: Sequence[str], instant: datetime
+) -> Steps[set[bytes]]:
+    """Insert what is not there yet of drafts that are like this one; answers which ids."""
+    row = dict(zip(JOB_COLUMNS, job_row(common.stored(instant)), strict=True))
+    wanted = [each.bytes for each in ids]
+    values = (b"".join(wanted), array(arguments), *(row[name] for name in _SHARED))
+    if len(wanted) > FEW and len(set(wanted)) == len(wanted):
+        known = yield Statement(KNOWN_BETWEEN, (min(wanted), max(wanted)))
+        if not known:
+            yield Statement(INSERT_ALIKE, values)
+            return set(wanted)
+    rows = yield Statement(INSERT_NEW_ALIKE, values)
+    return {row[0] for row in rows}
 
 
 def _answer(contender: Draft, draft: Draft, answers: dict[UUID, Enqueued]) -> Enqueued:
