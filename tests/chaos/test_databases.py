@@ -11,7 +11,6 @@ from pathlib import Path
 import apsw
 import psycopg
 import pytest
-from psycopg import sql
 
 from duly import Job, State, StoreUnavailable
 from tests.chaos.conftest import MakeFleet, Storm
@@ -48,6 +47,26 @@ def large() -> str:
     hold()
     ran("ends")
     return "x" * 200_000
+
+
+def slow_step():
+    ran("step")
+    hold()
+
+
+@app.task(retries=0)
+def blocking_steps() -> None:
+    duly.current_blocking().step("slow", slow_step)
+
+
+@app.task(retries=0)
+async def async_steps() -> None:
+    await duly.current().step("slow", slow_step)
+
+
+@app.task(retries=0, isolate=True)
+def isolated_steps() -> None:
+    duly.current_blocking().step("slow", slow_step)
 
 
 @app.task(retries=0)
@@ -189,38 +208,41 @@ def test_a_short_outage_costs_no_job_its_attempt(fleet: MakeFleet, server: Serve
         site.app.close()
 
 
-def test_outcomes_wait_while_the_database_takes_no_writes(
+# As after a failover that leaves an old primary behind as a standby, but for all at one moment.
+READ_ONLY = """
+CREATE FUNCTION duly.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE 'read-only' USING ERRCODE = 'read_only_sql_transaction'; END $$;
+CREATE TRIGGER refuse BEFORE INSERT OR UPDATE OR DELETE ON duly.jobs EXECUTE FUNCTION duly.refuse()
+"""
+
+
+def test_outcomes_and_steps_wait_while_the_database_takes_no_writes(
     fleet: MakeFleet, postgres_url: str
 ) -> None:
-    """As after a failover that leaves an old primary behind as a standby."""
     site = fleet(postgres_url, TASKS, lease=60.0)
-    worker = site.start("--concurrency", 4)
-    jobs = [site.tasks.large.enqueue() for _ in range(4)]
+    worker = site.start("--concurrency", 8)
+    tasks = site.tasks
+    jobs = [tasks.large.enqueue() for _ in range(4)]
+    stepped = [
+        each.enqueue() for each in (tasks.blocking_steps, tasks.async_steps, tasks.isolated_steps)
+    ]
     for job in jobs:
         site.started(job, word="begins")
-    _allow_writes(postgres_url, False)
-    site.go()
-    worker.said("outcomes wait:")
-    with pytest.raises(StoreUnavailable, match="takes no writes for now") as refused:
-        site.tasks.large.enqueue()
-    assert not refused.value.unknown
-    assert [job.refresh().state for job in jobs] == [State.RUNNING] * len(jobs)
-    _allow_writes(postgres_url, True)
+    until(lambda: len(site.effects("step")) == len(stepped))
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(READ_ONLY)
+        site.go()
+        worker.said("outcomes wait:")
+        until(lambda: worker.log.count("a step waits:") == len(stepped))
+        with pytest.raises(StoreUnavailable, match="takes no writes for now") as refused:
+            tasks.large.enqueue()
+        assert not refused.value.unknown
+        assert {job.refresh().state for job in [*jobs, *stepped]} == {State.RUNNING}
+        connection.execute("DROP TRIGGER refuse ON duly.jobs")
     _check(site, jobs)
+    assert {each.state for each in site.settled(stepped)} == {State.SUCCEEDED}
+    assert len(site.effects("step")) == len(stepped)
     assert worker.terminate() == 0
-
-
-def _allow_writes(url: str, allowed: bool) -> None:
-    writing = "-c default_transaction_read_only=off"
-    with psycopg.connect(url, autocommit=True, options=writing) as connection:
-        setting = sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = {}").format(
-            sql.Identifier(connection.info.dbname), sql.Literal(not allowed)
-        )
-        connection.execute(setting)
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE pid <> pg_backend_pid() AND datname = current_database()"
-        )
 
 
 def test_a_foreign_writer_locks_the_file(fleet: MakeFleet, tmp_path: Path, storm: Storm) -> None:

@@ -9,6 +9,7 @@ from typing import Protocol
 from duly.model.job import JobRecord
 from duly.policy.verdict import Verdict
 from duly.runtime.context import JobContext, Report
+from duly.runtime.lease import LeaseClock
 from duly.runtime.steps.port import Port
 from duly.runtime.threads import Crew, Errand
 from duly.runtime.watching import Watching
@@ -60,6 +61,10 @@ class Surroundings:
     def hands(self, size: int) -> Hands:
         """For `size` blocking calls at a time."""
         return Crew(size)
+
+    def patience(self, lease: LeaseClock) -> Callable[[], float]:
+        """For how many seconds more the steps of a worker with this lease wait for the store."""
+        return lease.remaining
 
     def watch(
         self, store: Store, changed: Callable[[], None], wake: Wake, rest: float = 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -9,13 +11,17 @@ from uuid import UUID
 
 import msgspec
 
-from duly.errors import InvalidOption
+from duly.errors import InvalidOption, StoreFull, StoreUnavailable
 from duly.model.job import JobRecord
 from duly.model.step import EventWait, Recorded, Step, StepWrite
 from duly.store.operation import Operation
 
 if TYPE_CHECKING:
     from duly.store.protocol import Store
+
+PAUSE = 0.2
+
+logger = logging.getLogger("duly.steps")
 
 Keep = Callable[[StepWrite], Step | None]
 """Records a step in the transaction that is open."""
@@ -73,21 +79,51 @@ class Port(Protocol):
 
 
 class StorePort:
-    """A port in a process that has the store itself."""
+    """A port in a process that has the store itself.
+
+    A store that cannot be reached, or takes no writes for now, is no fault of the job, and all
+    requests may be repeated: it is waited for while there is `patience`, in seconds.
+    """
 
     def __init__(
-        self, store: Store, transaction: Callable[[], AbstractContextManager[Any]]
+        self,
+        store: Store,
+        transaction: Callable[[], AbstractContextManager[Any]],
+        patience: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._store = store
         self._transaction = transaction
+        self._patience = patience
 
     def ask(self, request: Request) -> Any:
         """See Port.ask."""
-        return self._store.run(_operation(self._store, request))
+        told = False
+        while True:
+            try:
+                return self._store.run(_operation(self._store, request))
+            except (StoreUnavailable, StoreFull) as error:
+                told = self._wait_for(error, told)
+            time.sleep(PAUSE)
 
     async def aask(self, request: Request) -> Any:
         """See Port.aask."""
-        return await self._store.arun(_operation(self._store, request))
+        import asyncio
+
+        told = False
+        while True:
+            try:
+                return await self._store.arun(_operation(self._store, request))
+            except (StoreUnavailable, StoreFull) as error:
+                told = self._wait_for(error, told)
+            await asyncio.sleep(PAUSE)
+
+    def _wait_for(self, error: StoreUnavailable | StoreFull, told: bool) -> bool:
+        """Raise the error when there is no patience left; else tell of it, once."""
+        if self._patience() <= 0:
+            raise error
+        if not told:
+            logger.warning("a step waits: %s; trying again", error)
+        return True
 
     @contextmanager
     def transaction(self) -> Iterator[tuple[Any, Keep]]:

@@ -11,6 +11,7 @@ from duly.registry.task import TaskDefinition
 from duly.runtime.attempt import Transaction, run_async, run_blocking, run_transactional
 from duly.runtime.context import JobContext, Report
 from duly.runtime.isolation import Isolation
+from duly.runtime.lease import LeaseClock
 from duly.runtime.slot import Slot
 from duly.runtime.steps.commands import Talk
 from duly.runtime.steps.port import Port
@@ -41,6 +42,10 @@ class SimulatedSurroundings(Surroundings):
     def hands(self, size: int) -> Hands:
         """See Surroundings.hands."""
         return _OneThread(self._loop)
+
+    def patience(self, lease: LeaseClock) -> Callable[[], float]:
+        """None: in one thread nothing would change meanwhile."""
+        return lambda: 0.0
 
     def watch(
         self, store: Store, changed: Callable[[], None], wake: Wake, rest: float = 0.0
