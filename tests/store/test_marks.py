@@ -37,13 +37,13 @@ def store(
 
 @pytest.fixture
 def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many entries of the index the server has read for each claim."""
+    """What the server has read from the index for each claim."""
     noted: list[int] = []
     note = Marking._walked
 
-    def walked(self: Marking, entries: int, jobs: int) -> None:
-        noted.append(entries)
-        note(self, entries, jobs)
+    def walked(self: Marking, read: int, jobs: int) -> None:
+        noted.append(read)
+        note(self, read, jobs)
 
     monkeypatch.setattr(Marking, "_walked", walked)
     return noted
@@ -113,7 +113,7 @@ def test_claims_walk_over_all_that_is_gone_without_marks(
     assert drain(store, demand) == BATCH
     assert store.marks is None
     assert claim(store, demand) == []
-    assert walks[-1] == BATCH
+    assert walks[-1] >= BATCH
 
 
 def test_claims_start_at_marks_once_they_walk_far(
@@ -199,7 +199,7 @@ def test_marks_are_given_up_when_there_is_nothing_to_walk_over(
 
     until(there_are_none)
     assert claim(store, demand) == []
-    assert walks[-1] == 0
+    assert walks[-1] < FEW
 
 
 def test_marks_stay_behind_for_what_commits_late() -> None:

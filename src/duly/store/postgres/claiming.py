@@ -161,12 +161,12 @@ class Claiming(Settling, Marking):
                 **(marks.parameters if marks else {}),
             },
         )
-        walked, first, *_ = rows[0]
-        if walked is None:
+        read, first, *_ = rows[0]
+        if read is None:
             raise LeaseLost(demand.worker)
         jobs = [] if first is None else [job_record(row[1:]) for row in rows]
         jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id))
-        self._walked(walked, len(jobs))
+        self._walked(read, len(jobs))
         if marks:
             marks.move_on(jobs)
         return jobs

@@ -28,7 +28,12 @@ OLDEST_SERVER = 14
 IDLE_BEFORE_CHECK = 5.0
 CONNECT_TIMEOUT = 10.0
 
-PLANNER_SETTINGS = ("enable_seqscan", "enable_bitmapscan", "jit")
+PLANNER_SETTINGS = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "jit": "off",
+}
 
 TRANSIENT = (errors.DeadlockDetected, errors.SerializationFailure)
 """The server rolled everything back and says that another try may go through."""
@@ -99,16 +104,17 @@ def is_direct(connection: psycopg.Connection[Any]) -> bool:
 def configure(connection: psycopg.Connection[Any]) -> None:
     """Speed up arrays and ids; prepare statements on the server only on a direct connection.
 
-    A plan that the server keeps from when a table was nearly empty has to serve the backlog that
-    comes later, so it may not read whole tables. Where it must all the same, the server takes it
-    for very costly, and would compile it for seconds.
+    Statements are planned once: to plan a claim takes as long as to run it, and beside millions of
+    jobs the server would do so each time. A plan from when a table was nearly empty has to serve
+    the backlog that comes later, so it may not read whole tables. Where it must all the same, the
+    server takes it for very costly, and would compile it for seconds.
     """
     adapt(connection)
     direct = is_direct(connection)
     connection.prepare_threshold = 5 if direct else None
     if direct:
-        for setting in PLANNER_SETTINGS:
-            connection.execute(f"SET {setting} = off".encode())
+        for setting, value in PLANNER_SETTINGS.items():
+            connection.execute(f"SET {setting} = {value}".encode())
     connection.__dict__["duly_used"] = time.monotonic()
 
 

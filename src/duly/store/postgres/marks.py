@@ -1,8 +1,9 @@
 """Where the pending jobs of each lane begin, while claims would find out at great cost.
 
-As long as somebody leaves a transaction open, PostgreSQL removes nothing that is gone, and every
-claim walks over all jobs that were ever pending since. Claims count what they walk over. When that
-is much, the beginnings of all lanes are looked up beside them, and claims start there.
+Jobs that are gone stay in the index until a vacuum, and as long as somebody leaves a transaction
+open, no vacuum removes them: every claim walks over all that were pending since. Claims count what
+they walk over. When that is much, the beginnings of all lanes are looked up beside them, and claims
+start there.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from duly.store.operation import Operation, Statement, Steps
 from duly.store.postgres.lanes import claimable_in
 from duly.store.postgres.rows import CLOCK, NOW, InSchema, utc
 
-# The server's own count of entries that it has read from the index of lanes; what matters is the
-# difference from the beginning of a statement to its end.
-READ = "coalesce(pg_stat_get_xact_tuples_returned(to_regclass('{schema}.jobs_lane')), 0)"
+# What the server has read from the index of lanes, by its own counters: entries, but those that it
+# knows to be gone, and pages, with all of them; a page takes as long as some four entries. What
+# matters is the difference from the beginning of a statement to its end.
+READ = """coalesce(pg_stat_get_xact_tuples_returned(to_regclass('{schema}.jobs_lane'))
+        + 4 * pg_stat_get_xact_blocks_fetched(to_regclass('{schema}.jobs_lane')), 0)"""
 
 # What commits late, or comes back, is due before the mark, where no claim looks. For commits there
 # is a moment's grace; what is left is found by the next survey.
@@ -40,10 +43,10 @@ FROM lanes LEFT JOIN LATERAL (
 """
 
 MANY = 2_000
-"""Entries that a claim walks over before it is worth while to know where to start."""
+"""What a claim may read beyond its jobs before it is worth while to know where to start."""
 FEW = 100
-"""Entries before the first pending job of a lane that are not worth a mark."""
-PERIOD = 2.0
+"""What may be read before the first pending job of a lane without a mark."""
+PERIOD = 0.25
 """Seconds from one survey to the next, at least; and it takes one part of `SHARE` of the time."""
 SHARE = 20
 TRUSTED_FOR = 3
@@ -126,21 +129,21 @@ class Marking(InSchema):
         """Find where the lanes begin."""
         return Operation(self._survey, writes=False, atomic=False)
 
-    def _walked(self, entries: int, jobs: int) -> None:
-        """A claim walked over so many entries for so many jobs."""
-        self._walked_far = self._marks.usable or entries - 2 * jobs > MANY
+    def _walked(self, read: int, jobs: int) -> None:
+        """A claim read so much for so many jobs."""
+        self._walked_far = self._marks.usable or read - 2 * jobs > MANY
 
     def _survey(self) -> Steps[None]:
         began = time.monotonic()
         rows = yield Statement(self.text(SURVEY), {"now": None})
         starts: dict[Lane, Mark] = {}
         before = 0
-        for queue, task, priority, run_at, job_id, walked, now in rows:
-            if walked - before > FEW:
+        for queue, task, priority, run_at, job_id, read, now in rows:
+            if read - before > FEW:
                 latest = (utc(now) - LAG, FIRST_ID)
                 head = latest if run_at is None else (utc(run_at), job_id)
                 starts[queue, task, priority] = min(head, latest)
-            before = walked
+            before = read
         self._walked_far = False
         self._marks = Marks(starts, utc(now), began, time.monotonic()) if rows else _NONE
 
