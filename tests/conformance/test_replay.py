@@ -19,6 +19,7 @@ def test_replay_starts_afresh(scene: Scene) -> None:
         arguments='"old"', max_attempts=2, tags=("t",), expires_after=timedelta(minutes=1)
     )
     scene.fail(scene.take())
+    assert scene.crash(scene.take()).alone
     died = scene.kill(scene.take())
     scene.advance(3600)
     assert scene.replay(job.id) == [Replay.REPLAYED]
@@ -31,7 +32,7 @@ def test_replay_starts_afresh(scene: Scene) -> None:
     assert (again.worker, again.started_at, again.expires_at) == (None, None, None)
     assert again.error == failure()
     taken = scene.take()
-    assert (taken.token, taken.attempt, taken.generation) == (3, 1, 2)
+    assert (taken.token, taken.attempt, taken.generation) == (4, 1, 2)
     assert scene.succeed(taken).generation == 2
 
 

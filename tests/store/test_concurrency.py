@@ -26,12 +26,14 @@ import psycopg
 import pytest
 
 from duly.errors import KeyConflict, LeaseLost, StoreError
+from duly.model.flow import FlowState
 from duly.model.job import Draft, JobRecord, KeyPolicy, State
 from duly.model.query import Cancellation, Demand, Enqueued, JobFilter
 from duly.model.settlement import bury, release, succeed
 from duly.store.operation import Operation
 from duly.store.protocol import Store
 from duly.store.sqlite.store import SqliteStore
+from tests.support.flows import FlowScene
 from tests.support.stores import LEASE, TASK, Scene, draft, failure, opened, until, worker
 
 PROCESSES = 16
@@ -550,3 +552,16 @@ def test_a_deadlock_is_tried_again(
             caller.commit()
         answers = cancelling.result(PATIENCE)
     assert answers == [Cancellation.REQUESTED, Cancellation.REQUESTED]
+
+
+def test_two_flows_that_come_together_do_not_both_take_the_last_place(
+    postgres: Scene, caller: Caller, someone_waits: Callable[[], bool]
+) -> None:
+    first, second = (FlowScene(postgres, "one at a time").node("a") for _ in range(2))
+    caller.run(postgres.store.submit_flow(first.draft(max_active=1), postgres.now))
+    with in_thread(lambda: second.submit(max_active=1)) as submitting:
+        until(lambda: submitting.done() or someone_waits(), PATIENCE)
+        caller.commit()
+        submitting.result(PATIENCE)
+    states = {first.record().state, second.record().state}
+    assert states == {FlowState.RUNNING, FlowState.QUEUED}
