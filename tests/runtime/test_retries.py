@@ -54,7 +54,7 @@ def _run(app: App, task: Any, *arguments: Any) -> Job[Any]:
 
 
 def test_a_failed_attempt_is_followed_by_another_after_its_backoff(app: App) -> None:
-    @app.task(retries=3, backoff="1h", jitter=False)
+    @app.task(retries=3, backoff=["1h", "3h"], jitter=False)
     def fails() -> None:
         raise OSError("no")
 
@@ -67,6 +67,8 @@ def test_a_failed_attempt_is_followed_by_another_after_its_backoff(app: App) -> 
     app.store.run(app.store.run_now([job.id]))
     app.run_until_idle(timeout=60)
     assert [attempt.number for attempt in job.attempts()] == [1, 2]
+    wait = (job.refresh().record.run_at - datetime.now(UTC)).total_seconds()
+    assert 10_700 < wait <= 10_800
 
 
 def test_after_the_last_attempt_the_job_is_dead_with_all_of_them(app: App) -> None:
