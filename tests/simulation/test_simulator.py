@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.simulator import load, sabotage
+from tests.simulation.simulator.__main__ import seeds_of
 from tests.simulation.simulator.wire import CRASHES, LOSSES
 from tests.simulation.simulator.world import STRIKES, World
 
@@ -76,3 +77,9 @@ def test_many_seeds_run_in_processes() -> None:
     assert finished.returncode == 0, finished.stderr
     assert "30 of 30 runs in" in finished.stdout
     assert "red seeds: none" in finished.stdout
+
+
+@pytest.mark.parametrize("text", ["", "x", "9-3", "1-", "-1"])
+def test_seeds_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(SystemExit, match="expected one seed such as 17"):
+        seeds_of(text)

@@ -20,13 +20,12 @@ def seeds_of(text: str) -> range:
     """Those from first to last for "2000-2999", else the one."""
     first, dash, last = text.partition("-")
     try:
-        if not dash:
-            return range(int(first), int(first) + 1)
-        return range(int(first), int(last) + 1)
+        seeds = range(int(first), int(last if dash else first) + 1)
     except ValueError:
-        raise SystemExit(
-            f"SEEDS={text}: expected one seed such as 17, or a range such as 0-9999"
-        ) from None
+        seeds = range(0)
+    if not seeds:
+        raise SystemExit(f"SEEDS={text}: expected one seed such as 17, or a range such as 0-9999")
+    return seeds
 
 
 def outcomes(seeds: range) -> Iterator[Outcome]:
