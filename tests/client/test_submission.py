@@ -606,6 +606,27 @@ def test_one_bad_job_stores_nothing_of_its_batch(app: App) -> None:
     assert app.enqueue_many([]) == []
 
 
+def test_a_batch_that_cannot_be_stored_leaves_those_before_it_and_none_after(app: App) -> None:
+    @app.task
+    def work(index: int) -> None: ...
+
+    held = work.using(key="taken").enqueue(0)
+    jobs = [work.job(index) for index in range(3 * BATCH)]
+    jobs[BATCH + 1] = work.using(key="taken", key_policy="reject").job(1)
+    with pytest.raises(KeyConflict):
+        app.enqueue_many(jobs)
+    assert count(app) == 1 + BATCH
+    stored = {job.id for job in app.list(limit=10_000)}
+    assert stored == {held.id, *(job.draft.id for job in jobs[:BATCH])}
+
+    flow = app.flow("etl")
+    with flow:
+        node = work.job(1)
+    with pytest.raises(InvalidOption, match="submit the flow"):
+        app.enqueue_many([*(work.job(index) for index in range(BATCH)), node])
+    assert count(app) == 1 + 2 * BATCH
+
+
 def test_a_batch_of_different_tasks_and_options(app: App) -> None:
     @app.task
     def one(index: int) -> None: ...

@@ -28,6 +28,8 @@ from duly.registry.task import Registry
 from duly.store.operation import Operation
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from duly.store.protocol import Store, Transaction
 
 T = TypeVar("T")
@@ -92,11 +94,31 @@ class Client:
     ) -> list[Job[Any]]:
         """Store jobs, BATCH at a time, each batch all or none; in the caller's transaction when
         there is one."""
+        if connection is None and not self.in_transaction and len(prepared) > BATCH:
+            return self._submit_in_turn(prepared)
         run = self.run if connection is None else self.store.carry(connection).run
         answers: list[Enqueued] = []
         for batch in _batches(prepared):
             answers.extend(run(self._submission(batch)))
         return self._jobs(prepared, answers)
+
+    def _submit_in_turn(self, prepared: Sequence[Prepared[Any]]) -> list[Job[Any]]:
+        """Store batch after batch; while the store is at one, the next is made ready."""
+        jobs: list[Job[Any]] = []
+        under_way: Future[list[Enqueued]] | None = None
+        before: Sequence[Prepared[Any]] = ()
+        try:
+            for batch in _batches(prepared):
+                operation = self._submission(batch)
+                answers = [] if under_way is None else under_way.result()
+                under_way = self.store.start(operation)
+                jobs += self._jobs(before, answers)
+                before = batch
+            return jobs if under_way is None else jobs + self._jobs(before, under_way.result())
+        finally:
+            # Whatever happened here, the caller is not to go on while jobs are still being stored.
+            if under_way is not None:
+                under_way.exception()
 
     async def asubmit(
         self, prepared: Sequence[Prepared[Any]], connection: object | None = None

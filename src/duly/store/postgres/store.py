@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -220,6 +220,10 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
             engine = await asyncio.to_thread(self._open)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(engine.threads, self.run, operation)
+
+    def start(self, operation: Operation[T]) -> Future[T]:
+        """See Store.start."""
+        return self._open().threads.submit(self.run, operation)
 
     @contextmanager
     def transaction(self) -> Iterator[psycopg.Connection[Any]]:

@@ -92,6 +92,10 @@ class _Engine:
             self._holder = None
             lease.give_back(commit)
 
+    def start(self, operation: Operation[T]) -> Future[T]:
+        self._refuse_to_wait_for_oneself()
+        return self.submit(operation)
+
     def submit(self, operation: Operation[T]) -> Future[T]:
         if operation.writes or self._readers is None:
             return self.writer.submit(operation)
@@ -173,6 +177,10 @@ class SqliteStore(
         if engine is None or engine.process != os.getpid():
             engine = await asyncio.to_thread(self._open)
         return await asyncio.wrap_future(engine.submit(operation))
+
+    def start(self, operation: Operation[T]) -> Future[T]:
+        """See Store.start."""
+        return self._open().start(operation)
 
     @contextmanager
     def transaction(self) -> Iterator[SqliteTransaction]:
