@@ -123,10 +123,11 @@ def _replace(existing: JobRecord, draft: Draft, instant: datetime) -> Steps[Enqu
 
 
 def _insert(drafts: Sequence[Draft], instant: datetime) -> Steps[list[Enqueued]]:
-    lanes = sorted({(draft.queue, draft.task, draft.priority) for draft in drafts})
-    yield Statement(LANE, lanes, many=True)
     differing, columns = by_field(drafts)
-    if differing == OWN:
+    alike = differing == OWN
+    lanes = {(draft.queue, draft.task, draft.priority) for draft in drafts[: 1 if alike else None]}
+    yield Statement(LANE, sorted(lanes), many=True)
+    if alike:
         inserted = yield from _insert_alike(drafts[0], columns["id"], columns["arguments"], instant)
     else:
         new = [job_row(draft.stored(instant)) for draft in drafts]
@@ -145,13 +146,14 @@ def _insert_alike(
 ) -> Steps[set[bytes]]:
     """Insert what is not there yet of drafts that are like this one; answers which ids."""
     row = dict(zip(JOB_COLUMNS, job_row(common.stored(instant)), strict=True))
-    wanted = [each.bytes for each in ids]
-    values = (b"".join(wanted), array(arguments), *(row[name] for name in _SHARED))
-    if len(wanted) > FEW and len(set(wanted)) == len(wanted):
-        known = yield Statement(KNOWN_BETWEEN, (min(wanted), max(wanted)))
+    binary = [each.bytes for each in ids]
+    wanted = set(binary)
+    values = (b"".join(binary), array(arguments), *(row[name] for name in _SHARED))
+    if len(binary) > FEW and len(wanted) == len(binary):
+        known = yield Statement(KNOWN_BETWEEN, (min(binary), max(binary)))
         if not known:
             yield Statement(INSERT_ALIKE, values)
-            return set(wanted)
+            return wanted
     rows = yield Statement(INSERT_NEW_ALIKE, values)
     return {row[0] for row in rows}
 
