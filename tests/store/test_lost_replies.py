@@ -14,7 +14,7 @@ from duly.model.event import EventRecord
 from duly.model.identifiers import new_id
 from duly.model.settlement import retry, succeed
 from duly.model.step import EventWait, Step, StepKind, StepState
-from duly.store.operation import Operation, Steps
+from duly.store.operation import Operation, Statement, Steps
 from duly.store.postgres import store as postgres_store
 from duly.store.postgres.store import PostgresStore
 from tests.support.stores import Scene, draft, failure, opened
@@ -111,3 +111,19 @@ def test_an_event_that_was_taken_is_handed_over(scene: Scene) -> None:
     assert holds
     assert got is not None
     assert got.event_id == event.id
+
+
+@pytest.mark.parametrize(
+    ("writes", "atomic", "unknown"),
+    [(True, False, True), (True, True, False), (False, False, False)],
+    ids=["a write", "in a transaction, before its commit", "a question"],
+)
+def test_a_connection_that_breaks_may_have_done_what_it_was_asked_for(
+    scene: Scene, writes: bool, atomic: bool, unknown: bool
+) -> None:
+    def breaks() -> Steps[None]:
+        yield Statement("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with pytest.raises(StoreUnavailable) as broken:
+        scene.store.run(Operation(breaks, writes=writes, atomic=atomic))
+    assert broken.value.unknown is unknown
