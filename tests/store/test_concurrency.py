@@ -32,7 +32,9 @@ from duly.model.query import Cancellation, Demand, Enqueued, JobFilter
 from duly.model.settlement import bury, release, succeed
 from duly.store.operation import Operation
 from duly.store.protocol import Store
+from duly.store.sqlite import writer as writer_module
 from duly.store.sqlite.store import SqliteStore
+from duly.store.sqlite.writer import Writer
 from tests.support.flows import FlowScene
 from tests.support.stores import LEASE, TASK, Scene, draft, failure, opened, until, worker
 
@@ -325,18 +327,24 @@ def test_long_transactions_one_after_another_let_others_in(tmp_path: Path) -> No
         assert renewals > transactions / 3
 
 
+def counted_commits(writer: Writer) -> list[int]:
+    """How many jobs the writer stores together, for each time that it does."""
+    together: list[int] = []
+    enqueue = writer._enqueue
+
+    def counted(drafts: Sequence[Draft]) -> Operation[list[Enqueued]]:
+        together.append(len(drafts))
+        return enqueue(drafts)
+
+    writer._enqueue = counted
+    return together
+
+
 def test_submissions_that_wait_together_are_stored_as_one(tmp_path: Path) -> None:
     with closing(SqliteStore(str(tmp_path / "jobs.db"))) as store:
         store.run(store.counts())
         writer = store._open().writer
-        together: list[int] = []
-        enqueue = writer._enqueue
-
-        def counted(drafts: Sequence[Draft]) -> Operation[list[Enqueued]]:
-            together.append(len(drafts))
-            return enqueue(drafts)
-
-        writer._enqueue = counted
+        together = counted_commits(writer)
         with ThreadPoolExecutor(12) as threads:
             with store.transaction():
                 submitted = [
@@ -346,6 +354,28 @@ def test_submissions_that_wait_together_are_stored_as_one(tmp_path: Path) -> Non
             answers = [answer for future in submitted for answer in future.result(PATIENCE)]
         assert together == [24]
         assert len({answer.job.id for answer in answers}) == 24
+
+
+def test_those_who_shared_a_commit_are_waited_for_at_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "GATHERING", PATIENCE)
+    with closing(SqliteStore(str(tmp_path / "jobs.db"))) as store:
+        store.run(store.counts())
+        writer = store._open().writer
+        together = counted_commits(writer)
+        with store.transaction():
+            first = [writer.submit(store.enqueue([draft()])) for _ in range(4)]
+        for future in first:
+            future.result(PATIENCE)
+        until(lambda: writer._enough == 4)
+        again: list[Future[Any]] = []
+        for _ in range(4):
+            assert not any(future.done() for future in again)
+            again.append(writer.submit(store.enqueue([draft()])))
+        for future in again:
+            future.result(PATIENCE)
+        assert together == [4, 4]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -34,8 +35,9 @@ def micros(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+@lru_cache(maxsize=1024)
 def moment(value: int) -> datetime:
-    """The integer column as a moment."""
+    """The integer column as a moment. Jobs that come together have most of theirs in common."""
     return _EPOCH + timedelta(microseconds=value)
 
 
@@ -59,7 +61,7 @@ def _optional_micros(value: datetime | None) -> int | None:
 
 
 def _optional_moment(value: int | None) -> datetime | None:
-    return None if value is None else _EPOCH + timedelta(microseconds=value)
+    return None if value is None else moment(value)
 
 
 def _optional_id(value: bytes | None) -> UUID | None:
@@ -118,8 +120,8 @@ def job_record(row: Row) -> JobRecord:
         row[2],
         row[3],
         _STATES[row[4]],
-        _EPOCH + timedelta(microseconds=row[5]),
-        _EPOCH + timedelta(microseconds=row[6]),
+        moment(row[5]),
+        moment(row[6]),
         *row[7:14],
         _DELIVERIES[row[14]],
         bool(row[15]),

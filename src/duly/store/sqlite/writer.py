@@ -22,6 +22,9 @@ SHARED_COMMIT = 256
 LONG_HOLD = 0.05
 REST_AFTER_HOLD = 0.1
 LONGEST_REST = 0.02
+GATHERING = 0.002
+"""Seconds to wait for those whose submissions were committed together: threads that submit one job
+after another are back within that, and share the next commit too."""
 
 
 class Lease:
@@ -73,6 +76,8 @@ class Writer:
         self._enqueue = enqueue
         self._queue: deque[Request | Lease] = deque()
         self._filled = threading.Condition()
+        self._enough = 1
+        """How many requests in the queue the thread waits for."""
         self._closing = False
         self._suspending = False
         self._connection: apsw.Connection | None = connection
@@ -117,11 +122,14 @@ class Writer:
             if self._closing:
                 raise StoreError("the store is being closed")
             self._queue.append(item)
-            self._filled.notify()
+            if len(self._queue) >= self._enough:
+                self._filled.notify()
 
     def _work(self) -> None:
+        submitters = 0
         while True:
             with self._filled:
+                self._gather(submitters)
                 while self._suspending or not (self._queue or self._closing):
                     if self._suspending:
                         self._let_go()
@@ -136,6 +144,7 @@ class Writer:
                         lease = item
                         break
                     batch.append(item)
+            submitters = sum(1 for operation, _ in batch if operation.drafts)
             if batch:
                 self._commit(batch)
             if lease is not None:
@@ -144,6 +153,16 @@ class Writer:
                 self._let_others_in(time.monotonic() - started)
         with self._filled:
             self._let_go()
+
+    def _gather(self, submitters: int) -> None:
+        """Wait for the return of so many who submitted, but not for long."""
+        if submitters > 1:
+            self._enough = submitters
+            self._filled.wait_for(self._has_enough, GATHERING)
+            self._enough = 1
+
+    def _has_enough(self) -> bool:
+        return len(self._queue) >= self._enough or self._closing or self._suspending
 
     def _let_others_in(self, held: float) -> None:
         """Rest after a transaction that took long: other processes look for the lock in short
