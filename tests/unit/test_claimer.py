@@ -11,6 +11,7 @@ from duly.model.query import Due
 from duly.runtime.chores import Chores
 from duly.runtime.claimer import Claimer
 from duly.runtime.claims import Claims
+from duly.runtime.pace import Pace
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
 from duly.runtime.surroundings import Watch
@@ -53,11 +54,12 @@ class Asked:
 
 def test_nothing_is_claimed_after_a_stop_that_comes_between_the_look_and_the_claim() -> None:
     async def main() -> Asked:
-        asked = Asked()
+        asked, slots = Asked(), Slots(1)
         asked.claimer = Claimer(
             cast(Claims, asked),
             cast(Suspicion, SimpleNamespace(bars=False, startable=list)),
-            Slots(1),
+            slots,
+            Pace(slots),
             cast(Settler, SimpleNamespace(backlog=0)),
             Chores(lambda: None),
             poll=0.001,

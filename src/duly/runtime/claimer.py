@@ -16,6 +16,7 @@ from duly.runtime.chance import chance
 from duly.runtime.chores import Chores
 from duly.runtime.claims import Claims
 from duly.runtime.loop import Loop
+from duly.runtime.pace import Pace
 from duly.runtime.settler import Settler
 from duly.runtime.slots import Slots
 from duly.runtime.surroundings import Watch
@@ -50,6 +51,7 @@ class Claimer:
         claims: Claims,
         suspicion: Suspicion,
         slots: Slots,
+        pace: Pace,
         settler: Settler,
         chores: Chores,
         poll: float,
@@ -59,6 +61,7 @@ class Claimer:
         self._claims = claims
         self._suspicion = suspicion
         self._slots = slots
+        self._pace = pace
         self._settler = settler
         self._chores = chores
         self._poll = poll
@@ -137,10 +140,12 @@ class Claimer:
                 return self._until(coming)
         # Judged before the store is asked: what ends meanwhile may make something due.
         rested = not self._slots and not self._settler.backlog and not self._chores
-        jobs = await self._claim(free, self._expected())
+        expected = self._expected()
+        limit = free if expected else self._pace.claimable()
+        jobs = await self._claim(limit, expected)
         if jobs:
             self._idle.clear()
-            if len(jobs) > free // 2:
+            if len(jobs) > limit // 2:
                 return 0.0
         coming = await self._next_due()
         if coming is None or coming.due.seconds > 0:
@@ -162,7 +167,7 @@ class Claimer:
             return None
         return coming if 0 < coming.moment - self._loop.time() <= AHEAD else None
 
-    async def _claim(self, free: int, expected: _Coming | None) -> list[JobRecord]:
+    async def _claim(self, limit: int, expected: _Coming | None) -> list[JobRecord]:
         """Claim and start up to so many jobs; answers what was claimed."""
         if self._stopped:
             # Since the turn began: what is being given back is not to be claimed again.
@@ -171,7 +176,7 @@ class Claimer:
         self._answered.clear()
         try:
             try:
-                jobs, recorded = await self._claims.take(free, due_by)
+                jobs, recorded = await self._claims.take(limit, due_by)
             except LeaseLost:
                 self._lease_lost()
                 return []

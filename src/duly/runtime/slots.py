@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
 from uuid import UUID
 
@@ -10,43 +11,68 @@ from duly.runtime.slot import Slot
 
 
 class Slots:
-    """As many as a worker may run at a time."""
+    """As many as a worker may run at a time; what is claimed beyond that is held until one ends."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        self.size = size
+        self.ended = 0
+        """How many have ended whose code had started."""
         self._running: dict[tuple[UUID, int], Slot] = {}
         """By job and token: one that was taken from this worker by mistake may be given to it again
         while the code of the first attempt still runs."""
+        self._held: deque[Slot] = deque()
         self._freed = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._running)
 
     def __iter__(self) -> Iterator[Slot]:
-        """Those that run now, whatever ends meanwhile."""
+        """Those that run or are held now, whatever ends meanwhile."""
         return iter(list(self._running.values()))
 
     @property
     def free(self) -> int:
         """How many more may run."""
-        return self._size - len(self._running)
+        return self.size + len(self._held) - len(self._running)
 
     @property
     def attempts(self) -> set[tuple[UUID, int]]:
-        """Job and token of each that runs."""
+        """Job and token of each that runs or is held."""
         return set(self._running)
 
-    def add(self, slot: Slot) -> None:
-        """It runs from now on."""
+    @property
+    def holds_any(self) -> bool:
+        """Whether any waits for one to end."""
+        return bool(self._held)
+
+    @property
+    def held(self) -> list[Slot]:
+        """Those that wait for one to end, first come first."""
+        return list(self._held)
+
+    def add(self, slot: Slot) -> bool:
+        """It runs from now on; False when there is no room, and it is held."""
+        room = self.free > 0
         self._running[slot.job.id, slot.job.token] = slot
+        if not room:
+            self._held.append(slot)
+        return room
+
+    def next(self) -> Slot | None:
+        """The next of those held if there is room for it now: it runs from now on."""
+        return self._held.popleft() if self._held and self.free > 0 else None
 
     def remove(self, slot: Slot) -> None:
-        """It has ended."""
+        """It has ended, or is not to start any more."""
         del self._running[slot.job.id, slot.job.token]
+        if slot.entered:
+            self.ended += 1
+        elif slot in self._held:
+            self._held.remove(slot)
         self._freed.set()
 
     def find(self, attempt: tuple[UUID, int]) -> Slot | None:
-        """The slot of this job and token, if it runs here."""
+        """The slot of this job and token, if it runs or is held here."""
         return self._running.get(attempt)
 
     def abandon(self) -> None:
@@ -55,6 +81,7 @@ class Slots:
             slot.close()
             slot.interrupt()
         self._running.clear()
+        self._held.clear()
 
     def first_deadline(self) -> float | None:
         """The event loop's moment of the first hard time limit; None without one."""

@@ -10,6 +10,8 @@ from duly.model.job import JobRecord
 from duly.policy.verdict import Verdict
 from duly.runtime.context import JobContext, Report
 from duly.runtime.lease import LeaseClock
+from duly.runtime.pace import Pace
+from duly.runtime.slots import Slots
 from duly.runtime.steps.port import Port
 from duly.runtime.threads import Crew, Errand
 from duly.runtime.watching import Watching
@@ -61,6 +63,10 @@ class Surroundings:
     def hands(self, size: int) -> Hands:
         """For `size` blocking calls at a time."""
         return Crew(size)
+
+    def pace(self, slots: Slots) -> Pace:
+        """Of a worker with these slots."""
+        return Pace(slots)
 
     def patience(self, lease: LeaseClock) -> Callable[[], float]:
         """For how many seconds more the steps of a worker with this lease wait for the store."""

@@ -40,6 +40,9 @@ from duly.runtime.suspicion import Suspicion
 from duly.store.operation import Wake
 from duly.store.protocol import Store
 
+PATIENCE = 0.1
+"""For how many seconds a job may wait for a slot before it is given back, for others to run."""
+
 logger = logging.getLogger("duly.worker")
 
 
@@ -74,6 +77,8 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._surroundings = surroundings or Surroundings()
         self._slots = slots = Slots(settings.concurrency)
+        self._entering = False
+        self._giving_back: asyncio.TimerHandle | None = None
         self._chores = chores = Chores(self._look_for_idleness)
         self._hooks = Hooks(store, chores)
         self._limits = TimeLimits(self._give_up)
@@ -90,7 +95,15 @@ class Worker:
         self._suspicion = suspicion = Suspicion(store, registry, executor, slots)
         claims = Claims(worker_id, store, registry, settings, executor, settler, slots)
         self._claimer = claimer = Claimer(
-            claims, suspicion, slots, settler, chores, settings.poll, self._start, self.lose_lease
+            claims,
+            suspicion,
+            slots,
+            self._surroundings.pace(slots),
+            settler,
+            chores,
+            settings.poll,
+            self._start,
+            self.lose_lease,
         )
         self._leaving = Leaving(worker_id, slots, claimer, settler, chores, lease, self._finish)
 
@@ -163,7 +176,8 @@ class Worker:
         self._claimer.look_for_idleness()
 
     def _start(self, job: JobRecord, recorded: Recorded | None, moment: float | None) -> None:
-        """The job is this worker's; its code starts now, or at a moment that is near."""
+        """The job is this worker's; its code starts now, at a moment that is near, or when there is
+        room for it."""
         definition = self._registry.require(job.task)
         context = self._surroundings.context(
             job,
@@ -174,11 +188,33 @@ class Worker:
         )
         context.recorded = recorded
         slot = Slot(job, definition, context, self._executor.runs_elsewhere(job, definition))
-        self._slots.add(slot)
-        if moment is None:
+        if not self._slots.add(slot):
+            if self._giving_back is None:
+                self._giving_back = self._loop.call_later(PATIENCE, self._give_back)
+        elif moment is None:
             self._enter(slot)
         else:
             slot.timers.append(self._loop.call_at(moment, self._enter, slot))
+
+    def _enter_held(self) -> None:
+        """Start what was held, as far as there is room now."""
+        if self._entering or self._leaving.begun:
+            return
+        self._entering = True
+        try:
+            while (slot := self._slots.next()) is not None:
+                self._enter(slot)
+        finally:
+            self._entering = False
+        if self._giving_back is not None and not self._slots.holds_any:
+            self._giving_back.cancel()
+            self._giving_back = None
+
+    def _give_back(self) -> None:
+        """What is held could not start soon, as was expected."""
+        self._giving_back = None
+        for slot in self._slots.held:
+            self._finish(slot, slot.released())
 
     def _enter(self, slot: Slot) -> None:
         job = slot.job
@@ -224,6 +260,8 @@ class Worker:
             return
         slot.close()
         self._slots.remove(slot)
+        if self._giving_back is not None:
+            self._enter_held()
         self.finished_jobs += 1
         job = slot.job
         self._surroundings.ended(job, verdict)

@@ -19,8 +19,10 @@ from duly.runtime.keeper import LeaseKeeper
 from duly.runtime.lease import LeaseClock
 from duly.runtime.leaving import Ending
 from duly.runtime.loop import Loop
+from duly.runtime.pace import Pace
 from duly.runtime.scheduler import Scheduler
 from duly.runtime.settings import WorkerSettings
+from duly.runtime.slots import Slots
 from duly.runtime.watchdog import Watchdog
 from duly.runtime.worker import Worker
 from duly.store.protocol import Store
@@ -182,12 +184,27 @@ class Node:
 
 
 class _Surroundings(SimulatedSurroundings):
-    """Signals that may not arrive."""
+    """Signals that may not arrive, and workers that claim more than they have room for."""
 
     def __init__(self, world: World, node: Node) -> None:
         super().__init__(world.loop, world.store, lambda job, verdict: None, None)
         self._world = world
         self._node = node
 
+    def pace(self, slots: Slots) -> Pace:
+        return _Hasty(slots, self._world)
+
     def signal_arrives(self) -> bool:
         return not self._node.dead and self._world.chance.random() > self._world.deafness
+
+
+class _Hasty(Pace):
+    """Now and then jobs are expected to end soon, whether they do or not."""
+
+    def __init__(self, slots: Slots, world: World) -> None:
+        super().__init__(slots)
+        self._world = world
+        self._free = lambda: slots.free
+
+    def claimable(self) -> int:
+        return self._free() + self._world.chance.choice((0, 0, 0, 1, 5))

@@ -1,0 +1,145 @@
+"""Jobs that are claimed beyond the free slots: they wait a moment for room, or are given back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from duly import App, State
+from duly.runtime import worker
+from duly.runtime.pace import Pace
+from duly.runtime.slot import Slot
+from tests.support.fleet import until
+
+CLAIMED = 20
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are expected to end soon, whether they do or not."""
+    monkeypatch.setattr(Pace, "claimable", lambda self: CLAIMED)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So patient that there is time to look at what is held."""
+    monkeypatch.setattr(worker, "PATIENCE", 300.0)
+
+
+def test_no_more_run_at_a_time_than_there_are_slots(app: App, patient: None) -> None:
+    @app.task
+    def blocking(number: int) -> None:
+        enter(number)
+        under_way.remove(number)
+
+    @app.task
+    async def on_loop(number: int) -> None:
+        enter(number)
+        await asyncio.sleep(0)
+        under_way.remove(number)
+
+    def enter(number: int) -> None:
+        under_way.append(number)
+        ran.append(number)
+        most.append(len(under_way))
+
+    ran: list[int] = []
+    under_way: list[int] = []
+    most: list[int] = []
+    jobs = [(blocking if number % 2 else on_loop).enqueue(number) for number in range(60)]
+    with app.running(workers=2):
+        for job in jobs:
+            job.result(timeout=60)
+    assert sorted(ran) == list(range(60))
+    assert max(most) <= 2
+    assert {(job.refresh().state, job.record.token) for job in jobs} == {(State.SUCCEEDED, 1)}
+
+
+def test_what_cannot_start_soon_is_given_back(app: App) -> None:
+    @app.task
+    def first() -> None:
+        started.set()
+        go.wait(60)
+
+    @app.task
+    def quick(number: int) -> int:
+        return number
+
+    started, go = threading.Event(), threading.Event()
+    jobs = [first.enqueue(), *(quick.enqueue(number) for number in range(5))]
+    app.start(workers=1)
+    assert started.wait(60)
+    until(lambda: all(job.refresh().record.token > 0 for job in jobs[1:]))
+    until(lambda: {job.refresh().state for job in jobs[1:]} == {State.PENDING})
+    for job in jobs[1:]:
+        assert (job.record.attempt, job.record.alone) == (0, False)
+        assert {attempt.outcome.value for attempt in job.attempts()} == {"released"}
+    go.set()
+    assert [job.result(timeout=60) for job in jobs[1:]] == list(range(5))
+    app.stop()
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_what_is_held_does_not_start_when_the_worker_stops(
+    app: App, patient: None, wait: bool
+) -> None:
+    @app.task(retries=0)
+    async def long() -> None:
+        started.set()
+        await asyncio.sleep(0 if go.is_set() else 60)
+
+    @app.task
+    async def quick() -> None:
+        ran.set()
+
+    started, go, ran = threading.Event(), threading.Event(), threading.Event()
+    blocker = long.enqueue()
+    held = [quick.enqueue() for _ in range(5)]
+    app.start(workers=1)
+    assert started.wait(60)
+    until(lambda: {job.refresh().state for job in held} == {State.RUNNING})
+    stopping = threading.Thread(target=app.stop, kwargs={"wait": wait})
+    stopping.start()
+    until(lambda: {job.refresh().state for job in held} == {State.PENDING})
+    if wait:
+        blocker.cancel()
+    stopping.join(60)
+    assert not stopping.is_alive()
+    assert not ran.is_set()
+    assert {(job.refresh().state, job.record.attempt) for job in held} == {(State.PENDING, 0)}
+
+
+def test_what_is_cancelled_while_it_is_held_does_not_run(
+    app: App, patient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task
+    async def long() -> None:
+        started.set()
+        await asyncio.to_thread(go.wait, 60)
+
+    @app.task
+    async def quick(number: int) -> None:
+        ran.append(number)
+
+    interrupt = Slot.interrupt
+
+    def heed(slot: Slot) -> None:
+        interrupt(slot)
+        heeded.set()
+
+    monkeypatch.setattr(Slot, "interrupt", heed)
+    started, go, heeded = threading.Event(), threading.Event(), threading.Event()
+    ran: list[int] = []
+    long.enqueue()
+    held = [quick.enqueue(number) for number in range(3)]
+    with app.running(workers=1):
+        assert started.wait(60)
+        until(lambda: {job.refresh().state for job in held} == {State.RUNNING})
+        held[1].cancel()
+        assert heeded.wait(60)
+        go.set()
+        until(lambda: held[1].refresh().state is State.CANCELLED)
+        until(lambda: {held[0].refresh().state, held[2].refresh().state} == {State.SUCCEEDED})
+    assert sorted(ran) == [0, 2]
