@@ -204,7 +204,6 @@ class _Hasty(Pace):
     def __init__(self, slots: Slots, world: World) -> None:
         super().__init__(slots)
         self._world = world
-        self._free = lambda: slots.free
 
     def claimable(self) -> int:
-        return self._free() + self._world.chance.choice((0, 0, 0, 1, 5))
+        return self._slots.free + self._world.chance.choice((0, 0, 0, 1, 5))
