@@ -247,6 +247,23 @@ def test_a_mixed_batch_is_answered_in_order(scene: Scene) -> None:
     ]
 
 
+def test_successes_of_one_token_land_each_for_itself(scene: Scene) -> None:
+    """Some at once, a keyed one on its own way, and one that has lost its lease not at all."""
+    for key in (None, None, "k", None):
+        scene.submit(key=key)
+    jobs = scene.claim(scene.hire())
+    assert {job.token for job in jobs} == {1}
+    gone = jobs[1]
+    assert scene.settle(release(gone.id, gone.token)) == [True]
+    again = scene.take()
+    answers = scene.settle(*(succeed(job.id, job.token, f'"{job.id}"') for job in jobs))
+    assert answers == [True, False, True, True]
+    assert scene.get(again.id) == again
+    for job in jobs:
+        if job.id != gone.id:
+            assert scene.get(job.id).result == f'"{job.id}"'
+
+
 def test_an_empty_batch_is_nothing(scene: Scene) -> None:
     assert scene.settle() == []
 

@@ -94,10 +94,11 @@ def test_fencing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         "SUCCEED",
         postgres_settling.SUCCEED.replace("SELECT id, token FROM gone", "SELECT id, 1 FROM gone"),
     )
-    _without(monkeypatch, sqlite_succeeding, "ARCHIVE", " AND jobs.token = input.value ->> 1")
-    monkeypatch.setattr(
-        sqlite_succeeding, "ARCHIVE", sqlite_succeeding.ARCHIVE.replace("id, token", "id, 1")
-    )
+    for name in ("ARCHIVE", "DELETE"):
+        text = getattr(sqlite_succeeding, name)
+        assert "jobs.token = ?3" in text
+        unfenced = text.replace("jobs.token = ?3", "?3 IS NOT NULL")
+        monkeypatch.setattr(sqlite_succeeding, name, unfenced)
     found = _zombie(life)
     assert _found(found) == {"I4"}
     assert "token 1 wrote its result, and 2 was the latest" in str(found[0])

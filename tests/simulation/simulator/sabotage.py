@@ -13,6 +13,7 @@ from duly.model.settlement import Settlement
 from duly.runtime.claims import Claims
 from duly.store.operation import Operation, Statement, Steps
 from duly.store.sqlite import claiming, schedules, settling
+from duly.store.sqlite.succeeding import plain_successes
 
 
 def no_fencing(patch: pytest.MonkeyPatch) -> None:
@@ -24,7 +25,7 @@ def no_fencing(patch: pytest.MonkeyPatch) -> None:
         for each in settlements:
             rows = yield Statement("SELECT token FROM jobs WHERE id = ?", (each.job_id.bytes,))
             taken.append(msgspec.structs.replace(each, token=rows[0][0]) if rows else each)
-        return (yield from settle(taken, now))
+        return (yield from settle(taken, plain_successes(taken), now))
 
     def verb(
         self: object, settlements: Sequence[Settlement], now: datetime | None = None

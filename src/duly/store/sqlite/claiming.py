@@ -14,7 +14,7 @@ from duly.model.query import Demand
 from duly.store.operation import Operation, Row, Statement, Steps
 from duly.store.records import JOB_COLUMNS, REASON_EXPIRED
 from duly.store.sqlite.reading import LANES, LIVE_JOB
-from duly.store.sqlite.rows import array, clock, job_record, micros
+from duly.store.sqlite.rows import COLUMN, array, clock, job_record, micros
 from duly.store.sqlite.settling import finish
 
 LEASE = "SELECT 1 FROM workers WHERE id = ? AND lease_until > ?"
@@ -22,12 +22,21 @@ DUE = (
     "SELECT run_at, id, rowid FROM jobs WHERE state IN ('pending', 'waiting')"
     " AND queue = ? AND task = ? AND priority = ? AND run_at <= ? ORDER BY run_at, id LIMIT ?"
 )
+# What a claim makes of a job: ?1 is the worker, ?2 the moment. To read the rows as they will be and
+# then write them is cheaper than to have the write return them, which keeps all of them in between.
+_TAKEN = {
+    "state": "'running'",
+    "token": "token + 1",
+    "attempt": "attempt + 1",
+    "worker": "?1",
+    "started_at": "CASE WHEN delivery = 'at_most_once' THEN NULL ELSE ?2 END",
+}
+_CHOSEN = (
+    "WHERE rowid IN (SELECT value FROM json_each(?3)) AND (expires_at IS NULL OR expires_at > ?2)"
+)
+READ = f"SELECT {', '.join(_TAKEN.get(name, name) for name in JOB_COLUMNS)} FROM jobs {_CHOSEN}"
 TAKE = (
-    "UPDATE jobs SET state = 'running', token = token + 1, attempt = attempt + 1, worker = ?,"
-    " started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE ? END"
-    " WHERE rowid IN (SELECT value FROM json_each(?))"
-    " AND (expires_at IS NULL OR expires_at > ?)"
-    f" RETURNING {', '.join(JOB_COLUMNS)}"
+    f"UPDATE jobs SET {', '.join(f'{name} = {value}' for name, value in _TAKEN.items())} {_CHOSEN}"
 )
 BEGIN = (
     "UPDATE jobs SET started_at = ?"
@@ -48,16 +57,16 @@ def claim(demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
     chosen = yield from _choose(demand, due)
     if not chosen:
         return []
-    numbers = array([row for _, _, row in chosen])
-    rows = yield Statement(TAKE, (demand.worker.bytes, due, numbers, due))
-    taken = {row[0] for row in rows}
-    late = [(job_id,) for _, job_id, _ in chosen if job_id not in taken]
-    if late:
+    parameters = (demand.worker.bytes, due, array([row for _, _, row in chosen]))
+    rows = yield Statement(READ, parameters)
+    yield Statement(TAKE, parameters)
+    if len(rows) < len(chosen):
+        taken = {row[0] for row in rows}
+        late = [(job_id,) for _, job_id, _ in chosen if job_id not in taken]
         expired = yield Statement(LIVE_JOB, late, many=True)
         yield from finish([(row, "cancelled", REASON_EXPIRED) for row in expired], now)
-    jobs = [job_record(row) for row in rows]
-    jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id))
-    return jobs
+    rows.sort(key=lambda row: (-row[COLUMN["priority"]], row[COLUMN["run_at"]], row[0]))
+    return [job_record(row) for row in rows]
 
 
 def _choose(demand: Demand, instant: int) -> Steps[list[Candidate]]:
@@ -72,6 +81,8 @@ def _choose(demand: Demand, instant: int) -> Steps[list[Candidate]]:
         due = yield from _due(level, instant, demand.limit)
         everyone += due
         by_priority += due[: max(0, ordinary - len(by_priority))]
+    if len(everyone) <= demand.limit:
+        return everyone
     room = demand.limit - len(by_priority)
     if demand.longest_waiting and room:
         taken = set(by_priority)

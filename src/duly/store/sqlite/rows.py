@@ -28,6 +28,8 @@ _DELIVERIES = {delivery.value: delivery for delivery in Delivery}
 _record: Callable[..., JobRecord] = JobRecord
 
 COLUMN = {name: position for position, name in enumerate(JOB_COLUMNS)}
+_EXTRAS = slice(COLUMN["key"], COLUMN["worker"])
+_EMPTY = (None,) * (COLUMN["worker"] - COLUMN["key"])
 
 
 def micros(moment: datetime) -> int:
@@ -54,6 +56,10 @@ def duration(delay: timedelta) -> int:
 def array(values: Sequence[object]) -> str:
     """Several values, or rows of them, as one parameter, to be read by json_each."""
     return msgspec.json.encode(values).decode()
+
+
+# Jobs that are claimed together have their worker in common.
+_worker_id = lru_cache(maxsize=64)(id_of)
 
 
 def _optional_micros(value: datetime | None) -> int | None:
@@ -125,15 +131,8 @@ def job_record(row: Row) -> JobRecord:
         *row[7:14],
         _DELIVERIES[row[14]],
         bool(row[15]),
-        *row[16:21],
-        _optional_moment(row[21]),
-        () if row[22] is None else tuple(json.loads(row[22])),
-        row[23],
-        _optional_id(row[24]),
-        _optional_id(row[25]),
-        row[26],
-        _optional_moment(row[27]),
-        _optional_id(row[28]),
+        *(_NO_EXTRAS if row[_EXTRAS] == _EMPTY else _extras(row)),
+        None if row[28] is None else _worker_id(row[28]),
         _optional_moment(row[29]),
         _optional_moment(row[30]),
         _optional_moment(row[31]),
@@ -144,6 +143,23 @@ def job_record(row: Row) -> JobRecord:
         None if row[36] is None else _STATES[row[36]],
         None if row[37] is None else failure_of(row[37:41]),
     )
+
+
+def _extras(row: Row) -> Sequence[object]:
+    """From `key` to `scheduled_for`: what most jobs have nothing of."""
+    return (
+        *row[16:21],
+        _optional_moment(row[21]),
+        () if row[22] is None else tuple(json.loads(row[22])),
+        row[23],
+        _optional_id(row[24]),
+        _optional_id(row[25]),
+        row[26],
+        _optional_moment(row[27]),
+    )
+
+
+_NO_EXTRAS = _extras((None,) * len(JOB_COLUMNS))
 
 
 def changed(row: Row, **values: Any) -> Row:

@@ -26,7 +26,7 @@ from duly.store.records import (
 from duly.store.sqlite.finishing import is_undone_first, move, undo_first, with_ends
 from duly.store.sqlite.flow_tables import TABLES
 from duly.store.sqlite.rows import COLUMN, changed, clock, duration, job_record
-from duly.store.sqlite.succeeding import settle_plain
+from duly.store.sqlite.succeeding import Successes, plain_successes, settle_plain
 from duly.store.sqlite.suspension import suspend
 
 RUNNING = (
@@ -53,10 +53,11 @@ ANY_WORKER = "SELECT id FROM workers WHERE id = ?"
 FORGET_WORKER = "DELETE FROM workers WHERE id = ?"
 
 
-def settle(settlements: Sequence[Settlement], now: datetime | None) -> Steps[list[bool]]:
-    """See Verbs.settle."""
-    instant = clock(now)
-    plain = yield from settle_plain(settlements, instant)
+def settle(
+    settlements: Sequence[Settlement], successes: Sequence[Successes], now: datetime | None
+) -> Steps[list[bool]]:
+    """See Verbs.settle; `successes` are the plain ones, made ready before anything is locked."""
+    plain = yield from settle_plain(successes, clock(now))
     if len(plain) == len(settlements):
         return [True] * len(settlements)
     rest = [each for position, each in enumerate(settlements) if position not in plain]
@@ -227,7 +228,7 @@ def _reap_orphans(cause: str, now: datetime | None) -> Steps[list[Reaped]]:
 def _take_back(rows: list[Row], cause: str, now: datetime | None) -> Steps[list[Reaped]]:
     jobs = [job_record(row) for row in rows]
     settlements = [after_crash(job, cause) for job in jobs]
-    yield from settle(settlements, now)
+    yield from settle(settlements, (), now)
     return [
         Reaped(job.id, job.worker, _target(row, each))
         for job, row, each in zip(jobs, rows, settlements, strict=True)
@@ -241,7 +242,8 @@ class Settling:
     def settle(
         self, settlements: Sequence[Settlement], now: datetime | None = None
     ) -> Operation[list[bool]]:
-        return Operation(lambda: settle(settlements, now), wakes=wakes_of(settlements))
+        successes = plain_successes(settlements)
+        return Operation(lambda: settle(settlements, successes, now), wakes=wakes_of(settlements))
 
     def reap(
         self,

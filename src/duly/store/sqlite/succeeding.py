@@ -1,12 +1,14 @@
 """The common end of an attempt on SQLite: the job succeeded, and nothing waits for that.
 
-One statement a table for a whole batch: rows do not pass through Python on their way to the
-archive. The archived job tells of the attempt: it gets no row of its own.
+One statement a table for all of a batch that have the same token, as nearly all have: rows do not
+pass through Python on their way to the archive. The archived job tells of the attempt: it gets no
+row of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from duly.model.attempt import Outcome
 from duly.model.settlement import Settlement
@@ -14,45 +16,69 @@ from duly.store.operation import Statement, Steps
 from duly.store.records import ERROR_COLUMNS, JOB_COLUMNS
 from duly.store.sqlite.rows import array
 
+# ?1 are the results, an array; ?2 the ids, joined; ?3 the token; ?4 the moment.
+_ID = "substr(?2, input.key * 16 + 1, 16)"
 _ENDED = {
     "state": "'succeeded'",
-    "finished_at": "?2",
-    "result": "input.value ->> 2",
+    "finished_at": "?4",
+    "result": "input.value",
     "reason": "NULL",
 } | dict.fromkeys(ERROR_COLUMNS, "NULL")
 # Keys are let go, schedules and flows are told, and parents are woken elsewhere.
+_PLAIN = (
+    "jobs.token = ?3 AND jobs.state = 'running' AND jobs.key IS NULL AND jobs.schedule_id IS NULL"
+    " AND jobs.flow_id IS NULL AND jobs.parent_id IS NULL"
+)
 ARCHIVE = (
     f"INSERT INTO archive ({', '.join(JOB_COLUMNS)})"
     f" SELECT {', '.join(_ENDED.get(name, f'jobs.{name}') for name in JOB_COLUMNS)}"
-    " FROM json_each(?1) AS input CROSS JOIN jobs"
-    " ON jobs.id = unhex(input.value ->> 0) AND jobs.token = input.value ->> 1"
-    " WHERE jobs.state = 'running' AND jobs.key IS NULL AND jobs.schedule_id IS NULL"
-    " AND jobs.flow_id IS NULL AND jobs.parent_id IS NULL RETURNING id, token"
+    f" FROM json_each(?1) AS input CROSS JOIN jobs ON jobs.id = {_ID} WHERE {_PLAIN}"
 )
-DELETE = "DELETE FROM jobs WHERE id IN (SELECT unhex(value) FROM json_each(?1))"
+ARCHIVED = "SELECT changes()"
+DELETE = f"DELETE FROM jobs WHERE id IN (SELECT {_ID} FROM json_each(?1) AS input) AND {_PLAIN}"
+DELETE_SOME = f"{DELETE} RETURNING id"
 
 
-def settle_plain(settlements: Sequence[Settlement], instant: int) -> Steps[set[int]]:
-    """Settle those of the settlements that are so simple; answers the positions of what landed.
+class Successes(NamedTuple):
+    """Settlements that are so simple, of attempts with the same token: their positions in the
+    batch, and the parameters of all three statements but the moment."""
 
-    Of several for one attempt the first counts.
-    """
-    first = {
-        (each.job_id.bytes, each.token): position
-        for position, each in reversed(list(enumerate(settlements)))
-    }
-    succeeded = [
-        (job_id.hex(), token, settlements[position].result)
-        for (job_id, token), position in first.items()
-        if _is_plain(settlements[position])
-    ]
-    if not succeeded:
-        return set()
-    rows = yield Statement(ARCHIVE, (array(succeeded), instant))
-    if rows:
-        ended = array([job_id.hex() for job_id, _ in rows])
-        yield Statement(DELETE, (ended,))
-    return {first[job_id, token] for job_id, token in rows}
+    positions: tuple[int, ...]
+    ids: tuple[bytes, ...]
+    parameters: tuple[str, bytes, int]
+
+
+def plain_successes(settlements: Sequence[Settlement]) -> list[Successes]:
+    """Those of the settlements that are so simple. Of several for one attempt the first counts."""
+    first: dict[int, dict[bytes, int]] = {}
+    for position, each in enumerate(settlements):
+        first.setdefault(each.token, {}).setdefault(each.job_id.bytes, position)
+    groups = []
+    for token, attempts in first.items():
+        plain = [(job_id, at) for job_id, at in attempts.items() if _is_plain(settlements[at])]
+        if plain:
+            ids, positions = zip(*plain, strict=True)
+            results = array([settlements[position].result for position in positions])
+            groups.append(Successes(positions, ids, (results, b"".join(ids), token)))
+    return groups
+
+
+def settle_plain(groups: Sequence[Successes], instant: int) -> Steps[set[int]]:
+    """Settle these; answers the positions of what landed."""
+    landed: set[int] = set()
+    for positions, ids, parameters in groups:
+        yield Statement(ARCHIVE, (*parameters, instant))
+        ((archived,),) = yield Statement(ARCHIVED)
+        if archived == len(ids):
+            yield Statement(DELETE, parameters)
+            landed.update(positions)
+        elif archived:
+            rows = yield Statement(DELETE_SOME, parameters)
+            gone = {row[0] for row in rows}
+            landed.update(
+                position for position, job_id in zip(positions, ids, strict=True) if job_id in gone
+            )
+    return landed
 
 
 def _is_plain(settlement: Settlement) -> bool:

@@ -57,9 +57,9 @@ Enqueue = Callable[[Sequence[Draft]], Operation[list[Enqueued]]]
 class Writer:
     """Runs operations one after another; those that wait together are committed together.
 
-    Each operation has a savepoint of its own, so that one that fails takes nothing with it; only
-    submissions that may be shared have one together, and each its own if that fails. Its future is
-    resolved after the commit that made it durable.
+    Where there are several, each has a savepoint of its own, so that one that fails takes nothing
+    with it; only submissions that may be shared have one together, and each its own if that fails.
+    The future of an operation is resolved after the commit that made it durable.
     """
 
     def __init__(
@@ -186,7 +186,6 @@ class Writer:
 
     def _commit(self, batch: list[Request]) -> None:
         batch = [request for request in batch if request[1].set_running_or_notify_cancel()]
-        outcomes: list[Outcome] = []
         try:
             connection = self._begin()
         except BaseException as error:
@@ -195,13 +194,7 @@ class Writer:
             return
         try:
             with errors_explained(self._path):
-                shared = self._submit_together(batch, connection)
-                outcomes += shared
-                for operation, future in batch:
-                    if shared and operation.drafts:
-                        continue
-                    result, failure = self._run(operation, connection)
-                    outcomes.append((future, result, failure))
+                outcomes = self._perform(batch, connection)
                 connection.execute("COMMIT")
         except BaseException as error:
             if connection.in_transaction:
@@ -217,6 +210,18 @@ class Writer:
                 future.set_result(result)
             else:
                 future.set_exception(failure)
+
+    def _perform(self, batch: list[Request], connection: apsw.Connection) -> list[Outcome]:
+        """Run the operations; one that fails alone is rolled back with the transaction."""
+        if len(batch) == 1:
+            ((operation, future),) = batch
+            return [(future, self._drive(operation, connection), None)]
+        outcomes = self._submit_together(batch, connection)
+        submitted = bool(outcomes)
+        for operation, future in batch:
+            if not (submitted and operation.drafts):
+                outcomes.append((future, *self._run(operation, connection)))
+        return outcomes
 
     def _submit_together(self, batch: list[Request], connection: apsw.Connection) -> list[Outcome]:
         """The outcomes of submissions that are stored as one; none if there are not several, or
@@ -237,11 +242,10 @@ class Writer:
     def _run(
         self, operation: Operation[Any], connection: apsw.Connection
     ) -> tuple[Any, BaseException | None]:
-        """Run one operation inside the shared transaction; its failure is its own."""
+        """Run one of several operations inside the shared transaction; its failure is its own."""
         connection.execute("SAVEPOINT operation")
         try:
-            with errors_explained(self._path):
-                result = drive(operation.start(), lambda each: execute(connection, each))
+            result = self._drive(operation, connection)
         except BaseException as error:
             if not connection.in_transaction:
                 # The engine gave up the whole transaction, as it does when the disk is full.
@@ -251,6 +255,10 @@ class Writer:
             return None, error
         connection.execute("RELEASE operation")
         return result, None
+
+    def _drive(self, operation: Operation[Any], connection: apsw.Connection) -> Any:
+        with errors_explained(self._path):
+            return drive(operation.start(), lambda each: execute(connection, each))
 
     def _serve(self, lease: Lease) -> None:
         try:
