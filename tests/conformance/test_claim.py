@@ -48,6 +48,32 @@ def test_priority_then_due_time_then_id(scene: Scene) -> None:
     assert _ids(scene.claim(holder, 10)) == order[4:]
 
 
+def test_a_claim_tells_all_of_jobs_that_differ(scene: Scene) -> None:
+    day = timedelta(days=1)
+    jobs = [
+        scene.submit(**fields)
+        for turn in range(2)
+        for fields in (
+            {},
+            {"arguments": '{"a": 1}'},
+            {"run_at": scene.now - 10_000 * day},
+            {"queue": "second"},
+            {"priority": 6},
+            {"key": f"key {turn}", "key_window": 1.5},
+            {"owner": "owner", "tenant": "tenant"},
+            {"max_attempts": 7, "max_crashes": 8},
+            {"timeout": 2.5},
+            {"expires_at": scene.now + day},
+            {"tags": ("one", "two"), "metadata": '{"b": 2}'},
+            {"schedule_id": "nightly", "scheduled_for": scene.now - day},
+            {"delivery": Delivery.AT_MOST_ONCE},
+        )
+    ]
+    claimed = scene.claim(scene.hire(), 100, queues=())
+    assert sorted(_ids(claimed)) == sorted(_ids(jobs))
+    assert claimed == [scene.get(job.id) for job in claimed]
+
+
 def test_order_runs_across_the_lanes_of_one_priority(scene: Scene) -> None:
     jobs = [
         scene.submit(task=task, queue=queue, run_at=scene.now - timedelta(seconds=age))

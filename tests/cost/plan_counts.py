@@ -12,8 +12,7 @@ from typing import Any
 import psycopg
 
 from duly.store.operation import Operation, Row, Statement, drive
-from duly.store.postgres.carriers import _numbered
-from duly.store.postgres.connection import configure
+from duly.store.postgres.connection import configure, numbered
 
 
 def rows_handled(url: str, operation: Operation[Any], settings: Sequence[str] = ()) -> float:
@@ -43,7 +42,7 @@ def rows_handled(url: str, operation: Operation[Any], settings: Sequence[str] = 
 
 
 def _plan(connection: psycopg.Connection[Any], statement: Statement) -> dict[str, Any]:
-    text, names = _numbered(statement.text)
+    text, names = numbered(statement.text)
     parameters = statement.parameters or {}
     values = [parameters[name] for name in names]
     connection.execute(f"PREPARE duly_cost AS {text}".encode())

@@ -17,8 +17,7 @@ import pytest
 from duly.model.query import Demand
 from duly.model.settlement import bury, succeed
 from duly.store.operation import Operation, Row, Statement, drive
-from duly.store.postgres.carriers import _numbered
-from duly.store.postgres.connection import configure
+from duly.store.postgres.connection import configure, numbered
 from duly.store.postgres.settling import RUNNING_OF
 from duly.store.postgres.store import PostgresStore
 from duly.store.protocol import Verbs
@@ -155,7 +154,7 @@ class _Cost:
 
 
 def _explained(connection: psycopg.Connection[Any], statement: Statement) -> _Cost:
-    text, names = _numbered(statement.text)
+    text, names = numbered(statement.text)
     parameters = statement.parameters or {}
     values = [parameters[name] for name in names]
     connection.execute(f"PREPARE duly_plan AS {text}".encode())
@@ -317,7 +316,7 @@ def test_a_plan_kept_from_an_empty_table_serves_a_backlog(name: str, postgres_ur
         statement = next(_operation(name, store).start())
         if name == "reap":
             statement = Statement(store.text(RUNNING_OF), {"workers": [WORKER]})
-        text, names = _numbered(statement.text)
+        text, names = numbered(statement.text)
         values = [statement.parameters[each] for each in names]
         connection.execute(f"PREPARE kept AS {text}".encode())
         call = f"EXECUTE kept({', '.join(['%s'] * len(values))})"

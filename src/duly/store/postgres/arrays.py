@@ -1,13 +1,15 @@
-"""Lists on their way to the server, and ids on their way back, without the driver's detours.
+"""Lists on their way to the server, lists, ids and moments on their way back, without the driver's
+detours.
 
 The driver looks at every item of a list several times and writes it as quoted text. Ours hold
-thousands of ids, texts or numbers: these are joined in the binary form of an array here. Any
-other list is left to the driver.
+thousands of ids, texts or numbers: these are joined in the binary form of an array here, and lists
+of ids and moments are taken apart here. Any other list is left to the driver.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from datetime import UTC, datetime, timedelta
 from struct import Struct
 from typing import Any
 from uuid import UUID
@@ -17,14 +19,20 @@ from psycopg import postgres
 from psycopg.abc import Buffer
 from psycopg.adapt import Dumper, Loader
 from psycopg.pq import Format
+from psycopg.types.array import ArrayBinaryLoader
 
 from duly.model.identifiers import id_of
 
 _HEADER = Struct("!iiIii").pack
+_HEADER_LENGTH = 20
+_PLAIN = Struct("!ii").pack(1, 0)
 _LENGTH = Struct("!i").pack
 _INTEGER = Struct("!iq").pack
 _NULL = _LENGTH(-1)
 _ID_LENGTH = _LENGTH(16)
+_ID_STEP = 4 + 16
+_moments = Struct("!iq").iter_unpack
+_FIRST_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
 _BOOLEANS = {False: _LENGTH(1) + b"\0", True: _LENGTH(1) + b"\1"}
 
 
@@ -125,6 +133,27 @@ class _IdLoader(Loader):
         return id_of(bytes(data))
 
 
+class _IdsLoader(ArrayBinaryLoader):
+    def load(self, data: Buffer) -> list[Any]:
+        """See psycopg.adapt.Loader."""
+        whole = bytes(data)
+        if not whole.startswith(_PLAIN):
+            return super().load(data)
+        starts = range(_HEADER_LENGTH + 4, len(whole), _ID_STEP)
+        return [id_of(whole[start : start + 16]) for start in starts]
+
+
+class _MomentsLoader(ArrayBinaryLoader):
+    def load(self, data: Buffer) -> list[Any]:
+        """See psycopg.adapt.Loader. In UTC; those that are the same are made once."""
+        whole = bytes(data)
+        if not whole.startswith(_PLAIN):
+            return super().load(data)
+        since = [microseconds for _, microseconds in _moments(whole[_HEADER_LENGTH:])]
+        made = {each: _FIRST_MOMENT + timedelta(microseconds=each) for each in set(since)}
+        return [made[each] for each in since]
+
+
 def adapt(connection: psycopg.Connection[Any]) -> None:
     """Teach a connection to send and load these."""
     adapters = connection.adapters
@@ -133,3 +162,5 @@ def adapt(connection: psycopg.Connection[Any]) -> None:
     adapters.register_dumper(_Integers, _IntegerDumper)
     adapters.register_dumper(_Booleans, _BooleanDumper)
     adapters.register_loader("uuid", _IdLoader)
+    adapters.register_loader(postgres.types["uuid"].array_oid, _IdsLoader)
+    adapters.register_loader(postgres.types["timestamptz"].array_oid, _MomentsLoader)

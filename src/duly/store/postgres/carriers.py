@@ -7,11 +7,9 @@ that is handed in has brought its library along.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -21,6 +19,7 @@ from psycopg.rows import tuple_row
 
 from duly.errors import WrongConnection
 from duly.store.operation import Operation, Row, Statement, drive, drive_async
+from duly.store.postgres.connection import numbered
 from duly.store.postgres.watch import channel
 
 T = TypeVar("T")
@@ -33,7 +32,6 @@ KINDS = (
 )
 _ASYNCHRONOUS = ("AsyncSession", "AsyncConnection", "async_scoped_session")
 _PSYCOPG2_IDLE = 0
-_NAMED = re.compile(r"%\((\w+)\)s")
 _SAVE = Statement("SAVEPOINT duly")
 _UNDO = Statement("ROLLBACK TO SAVEPOINT duly")
 _KEEP = Statement("RELEASE SAVEPOINT duly")
@@ -194,22 +192,11 @@ def _psycopg2(connection: Any) -> Execute:
 
 def _asyncpg(connection: Any) -> AsyncExecute:
     async def execute(statement: Statement) -> list[Row]:
-        text, names = _numbered(statement.text)
+        text, names = numbered(statement.text)
         values = [statement.parameters[name] for name in names]
         return [tuple(row) for row in await connection.fetch(text, *values)]
 
     return execute
-
-
-@lru_cache(maxsize=256)
-def _numbered(text: str) -> tuple[str, tuple[str, ...]]:
-    """The text with $1, $2, ... for its named parameters, and their names in that order."""
-    names: dict[str, int] = {}
-
-    def number(match: re.Match[str]) -> str:
-        return f"${names.setdefault(match[1], len(names) + 1)}"
-
-    return _NAMED.sub(number, text), tuple(names)
 
 
 def _unwrap_sqlalchemy(connection: Any) -> Any:

@@ -14,7 +14,7 @@ from duly.store.operation import Operation, Statement, Steps
 from duly.store.postgres.finishing import cancelled
 from duly.store.postgres.lanes import claimable_in, lanes_wanted
 from duly.store.postgres.marks import READ, Marking
-from duly.store.postgres.rows import CLOCK, NOW, columns, job_record, utc
+from duly.store.postgres.rows import ALIKE, CLOCK, NOW, SHARED, alike_records, columns, utc
 from duly.store.postgres.settling import Settling
 from duly.store.records import REASON_EXPIRED
 
@@ -23,12 +23,15 @@ SILENCE = "SELECT set_config('idle_in_transaction_session_timeout', %(limit)s, t
 # What is due by a moment ahead is claimed as of then, unless it has passed when the claim arrives.
 DUE = f"greatest({NOW}, %(due_by)s::timestamptz)"
 
-# First without locks: which lanes have the jobs that come first, and how many from each. Then
-# each lane gives that many, past those that another claimer has locked. Locking the first rows
-# of every lane would write to far more rows than are taken.
+# First without locks: which lanes have the jobs that come first, and how many from each; where one
+# lane alone has any, all come from there. Then each lane gives that many, past those that another
+# claimer has locked. Locking the first rows of every lane would write to far more rows than are
+# taken.
 #
-# They are taken by an array of ids and not by a join: how many a lane gives is unknown when the
-# statement is planned, and for its guess of some thousand the planner reads the whole table.
+# They are taken by an array of their places and not by a join: how many a lane gives is unknown
+# when the statement is planned, and for its guess of some thousand the planner reads the whole
+# table. A locked row stays where it is. One that changed between the statement's beginning and its
+# lock is where the statement does not see it, and left to the next claim.
 #
 # What has expired by then is cancelled in the same statement, if that is asked for: a claim that is
 # half done would leave jobs running that nobody was told of. Those of a flow are left to `expire`:
@@ -64,26 +67,36 @@ holder AS MATERIALIZED (
     WHERE id = %(worker)s::uuid AND lease_until > {NOW} FOR KEY SHARE
 ),
 {lanes_wanted(marked)},
-due AS MATERIALIZED (
-    SELECT lanes.*, head.run_at, head.id
-    FROM holder CROSS JOIN lanes CROSS JOIN LATERAL (
-        SELECT run_at, id FROM {{schema}}.jobs
+busy AS MATERIALIZED (
+    SELECT lanes.* FROM holder CROSS JOIN lanes CROSS JOIN LATERAL (
+        SELECT FROM {{schema}}.jobs
         WHERE {claimable_in("lanes", marked)} AND run_at <= {DUE}
+        ORDER BY run_at, id LIMIT 1
+    ) head
+),
+due AS MATERIALIZED (
+    SELECT busy.*, head.run_at, head.id
+    FROM busy CROSS JOIN LATERAL (
+        SELECT run_at, id FROM {{schema}}.jobs
+        WHERE {claimable_in("busy", marked)} AND run_at <= {DUE}
         ORDER BY run_at, id LIMIT %(limit)s::integer
     ) head
+    WHERE (SELECT count(*) FROM busy) > 1
 ),
 by_priority AS MATERIALIZED (
     SELECT * FROM due ORDER BY priority DESC, run_at, id LIMIT %(ordinary)s::integer
 ),
 shares AS MATERIALIZED (
+    SELECT {lane}, %(limit)s::integer AS share FROM busy WHERE (SELECT count(*) FROM busy) = 1
+    UNION ALL
     SELECT {lane}, count(*) AS share
     FROM ({_ALSO_LONGEST_WAITING if fair else _BY_PRIORITY}) chosen
     GROUP BY {lane}
 ),
 locked AS MATERIALIZED (
-    SELECT head.id, coalesce(head.expires_at <= {DUE}, false) AS late
+    SELECT head.place, head.id, coalesce(head.expires_at <= {DUE}, false) AS late
     FROM shares CROSS JOIN LATERAL (
-        SELECT id, expires_at FROM {{schema}}.jobs
+        SELECT ctid AS place, id, expires_at FROM {{schema}}.jobs
         WHERE {claimable_in("shares", marked)} AND run_at <= {DUE}
         AND (flow_id IS NULL OR expires_at IS NULL OR expires_at > {DUE})
         ORDER BY run_at, id LIMIT shares.share FOR UPDATE SKIP LOCKED
@@ -93,10 +106,12 @@ taken AS (
     UPDATE {{schema}}.jobs SET state = 'running', token = token + 1, attempt = attempt + 1,
         worker = %(worker)s::uuid,
         started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE {DUE} END
-    WHERE jobs.id = ANY(ARRAY(SELECT id FROM locked WHERE NOT late))
+    WHERE jobs.ctid = ANY(ARRAY(SELECT place FROM locked WHERE NOT late))
     RETURNING {columns("jobs")}
 ){"," + _EXPIRING if expiring else ""}
-SELECT (SELECT {READ} - read FROM holder), taken.* FROM (SELECT) once LEFT JOIN taken ON true
+SELECT (SELECT {READ} - read FROM holder), alike.* FROM (SELECT) once LEFT JOIN (
+    SELECT {ALIKE} FROM taken GROUP BY {SHARED}
+) alike ON true
 """
 
 
@@ -164,8 +179,8 @@ class Claiming(Settling, Marking):
         read, first, *_ = rows[0]
         if read is None:
             raise LeaseLost(demand.worker)
-        jobs = [] if first is None else [job_record(row[1:]) for row in rows]
-        jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id))
+        jobs = [] if first is None else [job for row in rows for job in alike_records(row[1:])]
+        jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id.int))
         self._walked(read, len(jobs))
         if marks:
             marks.move_on(jobs)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import psycopg
@@ -25,6 +27,7 @@ from duly.store.postgres.arrays import adapt, as_array
 Connection = psycopg.Connection[Row]
 
 OLDEST_SERVER = 14
+_NAMED = re.compile(r"%\((\w+)\)s")
 IDLE_BEFORE_CHECK = 5.0
 CONNECT_TIMEOUT = 10.0
 
@@ -133,15 +136,31 @@ def _check_when_idle(connection: psycopg.Connection[Any]) -> None:
 
 
 def execute(connection: psycopg.Connection[Any], statement: Statement) -> list[Row]:
-    """Run one statement and fetch its rows, on a connection that `configure` has seen."""
+    """Run one statement and fetch its rows, on a connection that `configure` has seen.
+
+    The driver would look for parameters in a long text every time, and describe each column of the
+    answer only to tell that there is one.
+    """
+    text, names = numbered(statement.text)
     parameters = statement.parameters
-    if parameters:
-        parameters = {
-            name: as_array(value) if type(value) is list else value
-            for name, value in parameters.items()
-        }
-    cursor = connection.execute(statement.text, parameters, binary=True)
-    return cursor.fetchall() if cursor.description is not None else []
+    values = [parameters[name] for name in names]
+    cursor = psycopg.RawCursor(connection)
+    cursor.execute(
+        text, [as_array(each) if type(each) is list else each for each in values], binary=True
+    )
+    result = cursor.pgresult
+    return cursor.fetchall() if result is not None and result.nfields else []
+
+
+@lru_cache(maxsize=256)
+def numbered(text: str) -> tuple[str, tuple[str, ...]]:
+    """The text with $1, $2, ... for its named parameters, and their names in that order."""
+    names: dict[str, int] = {}
+
+    def number(match: re.Match[str]) -> str:
+        return f"${names.setdefault(match[1], len(names) + 1)}"
+
+    return _NAMED.sub(number, text), tuple(names)
 
 
 @contextmanager

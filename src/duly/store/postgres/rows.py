@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec.structs import astuple
+
 from duly.model.attempt import Attempt, Outcome
 from duly.model.job import Delivery, JobRecord, State
 from duly.model.worker import Worker
@@ -19,6 +21,11 @@ _DELIVERIES = {delivery.value: delivery for delivery in Delivery}
 _record: Callable[..., JobRecord] = JobRecord
 
 COLUMNS = ", ".join(JOB_COLUMNS)
+
+# Most jobs of a batch differ in these alone: they are sent as arrays, all else once.
+_OWN = ("id", "run_at", "created_at", "arguments")
+SHARED = ", ".join(name for name in JOB_COLUMNS if name not in _OWN)
+ALIKE = ", ".join(f"array_agg({name})" for name in _OWN) + f", {SHARED}"
 
 # `now()` is the start of the transaction; in a subselect clock_timestamp() is read once and does
 # not keep an index from being used.
@@ -79,6 +86,19 @@ def job_record(row: Row) -> JobRecord:
         None if row[36] is None else _STATES[row[36]],
         None if row[37] is None else failure_of(row[37:41]),
     )
+
+
+def alike_records(row: Row) -> list[JobRecord]:
+    """The jobs of a row of ALIKE."""
+    ids, run_ats, created_ats, arguments, *shared = row
+    first = job_record((ids[0], *shared[:4], run_ats[0], created_ats[0], arguments[0], *shared[4:]))
+    kind, rest = (first.task, first.queue, first.priority, first.state), astuple(first)[8:]
+    return [
+        _record(job_id, *kind, run_at, created_at, text, *rest)
+        for job_id, run_at, created_at, text in zip(
+            ids, run_ats, created_ats, arguments, strict=True
+        )
+    ]
 
 
 def attempt_record(row: Row) -> Attempt:

@@ -75,7 +75,7 @@ archived AS (
 } FROM gone
 ),
 {leaving("gone", "'succeeded'")}
-SELECT id, token FROM gone
+SELECT array_agg(id), array_agg(token) FROM gone
 """
 SUCCEED_IN_FLOWS = SUCCEED.replace(f" AND {OUTSIDE_FLOWS}", "")
 # A job that is locked here may have been asked to cancel a moment ago: the locked row tells. For
@@ -294,7 +294,8 @@ class Settling(Submission, Suspension):
                     "results": [each.result for each in succeeded],
                 },
             )
-            for job_id, token in rows:
+            ((ids, tokens),) = rows
+            for job_id, token in zip(ids or (), tokens or (), strict=True):
                 position = first[job_id.int, token]
                 landed[position] = True
                 flow_id = settlements[position].flow_id
