@@ -20,7 +20,7 @@ _YEAR = 365 * 86_400_000_000
 _MICROSECONDS = 1e6
 
 # Each row of `others` is one job: its number, task, priority and due time. Ids begin with a
-# millisecond of the hour before, as those of jobs that were submitted then.
+# millisecond of the hour before, as those of jobs that were submitted then: none is of the future.
 _LOAD = """
 WITH RECURSIVE numbers (number) AS (
     SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < :count - 1
@@ -33,7 +33,8 @@ others AS (
 )
 INSERT INTO jobs (id, task, queue, priority, state, run_at, created_at, arguments, token, attempt,
     max_attempts, crashes, max_crashes, generation, delivery, alone)
-SELECT unhex(printf('%012x%s', :now / 1000 - 3600000 + number, hex(randomblob(10)))),
+SELECT unhex(printf('%012x', :now / 1000 - 3600000 + number * 3599999 / :count)
+        || hex(randomblob(10))),
     task, 'default', priority, 'pending', run_at, :now, '{}', 0, 0,
     4, 0, 3, 1, 'at_least_once', 0
 FROM others

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 
 from duly.model.settlement import succeed
 from duly.store.operation import Operation, Statement, Steps
@@ -113,11 +114,13 @@ def asking_once_more(lives: Lives) -> None:
     claim = store.claim
 
     def asking(demand: Any) -> Operation[Any]:
+        operation = claim(demand)
+
         def steps() -> Steps[Any]:
             yield Statement("SELECT 1")
-            return (yield from claim(demand).start())
+            return (yield from operation.start())
 
-        return Operation(steps, atomic=False)
+        return msgspec.structs.replace(operation, start=steps, atomic=False)
 
     store.claim = asking
 

@@ -47,7 +47,8 @@ class Operation(msgspec.Struct, Generic[Answer], frozen=True):
     its own. `again` runs it once more when the connection broke and nobody knows whether the first
     run was committed; without it that is the caller's to find out. After a `quiet` one nobody is
     woken if its answer is empty: nothing has changed. One that does nothing but submit `drafts`,
-    each on its own, may be run together with others.
+    each on its own, may be run together with others. On SQLite, which has one writer at a time,
+    `conclude` makes the answer of what the steps return, when nothing is locked any more.
     """
 
     start: Callable[[], Steps[Answer]]
@@ -58,6 +59,12 @@ class Operation(msgspec.Struct, Generic[Answer], frozen=True):
     wakes: frozenset[Wake] = msgspec.field(default_factory=frozenset)
     quiet: bool = False
     drafts: Sequence[Draft] = ()
+    conclude: Callable[[Any], Any] | None = None
+
+    def answer(self, returned: Any) -> Answer:
+        """What the operation answers with when its steps have returned this."""
+        result: Answer = returned if self.conclude is None else self.conclude(returned)
+        return result
 
 
 def drive(steps: Steps[T], execute: Callable[[Statement], list[Row]]) -> T:

@@ -50,7 +50,7 @@ class WorldStore(InlineSqliteStore):
         connection = self._connected()
         steps, perform = operation.start(), partial(execute, connection)
         if not operation.writes:
-            return drive(steps, perform)
+            return operation.answer(drive(steps, perform))
         self._begun()
         try:
             result = drive(steps, perform)
@@ -58,7 +58,7 @@ class WorldStore(InlineSqliteStore):
             connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT", can_cache=False)
-        return result
+        return operation.answer(result)
 
     def close(self) -> None:
         """See Store.close: the next world finds an empty database."""

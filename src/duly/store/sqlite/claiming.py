@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import groupby
+from typing import Any
 from uuid import UUID
 
 from duly.errors import LeaseLost
@@ -47,8 +49,8 @@ Candidate = tuple[int, bytes, int]
 """When it is due, its id, and its row: the one that is told by the index that finds it."""
 
 
-def claim(demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
-    """See Verbs.claim."""
+def claim(demand: Demand, now: datetime | None) -> Steps[list[Row]]:
+    """The rows of what is claimed: see Verbs.claim."""
     instant = clock(now)
     holds = yield Statement(LEASE, (demand.worker.bytes, instant))
     if not holds:
@@ -65,6 +67,11 @@ def claim(demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
         late = [(job_id,) for _, job_id, _ in chosen if job_id not in taken]
         expired = yield Statement(LIVE_JOB, late, many=True)
         yield from finish([(row, "cancelled", REASON_EXPIRED) for row in expired], now)
+    return rows
+
+
+def _records(rows: list[Row]) -> list[JobRecord]:
+    """The jobs that were claimed, in the order in which they are to start."""
     rows.sort(key=lambda row: (-row[COLUMN["priority"]], row[COLUMN["run_at"]], row[0]))
     return [job_record(row) for row in rows]
 
@@ -113,7 +120,8 @@ class Claiming:
     """The verbs that start attempts."""
 
     def claim(self, demand: Demand, now: datetime | None = None) -> Operation[list[JobRecord]]:
-        return Operation(lambda: claim(demand, now))
+        start: Callable[[], Steps[Any]] = partial(claim, demand, now)
+        return Operation(start, conclude=_records)
 
     def allow_silence(self, longest: timedelta) -> Operation[None]:
         # Here every transaction has one and the same limit; see TRANSACTION_LIMIT.

@@ -107,7 +107,7 @@ class InlineSqliteStore(SqliteStore):
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-            return result
+            return operation.answer(result)
 
     def _begun(self) -> apsw.Connection:
         connection = self._connected()

@@ -38,9 +38,10 @@ class Readers:
         with self._lent() as connection, errors_explained(self._path):
             connection.execute("BEGIN")
             try:
-                return drive(operation.start(), lambda each: execute(connection, each))
+                returned = drive(operation.start(), lambda each: execute(connection, each))
             finally:
                 connection.execute("ROLLBACK")
+        return operation.answer(returned)
 
     def submit(self, operation: Operation[T]) -> Future[T]:
         """Run it in another thread."""

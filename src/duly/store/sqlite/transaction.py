@@ -50,7 +50,7 @@ class SqliteTransaction:
                     connection.execute("RELEASE operation")
                 raise
             connection.execute("RELEASE operation")
-            return result
+            return operation.answer(result)
 
     @contextmanager
     def nested(self) -> Iterator[None]:

@@ -50,7 +50,7 @@ class Lease:
 
 
 Request = tuple[Operation[Any], "Future[Any]"]
-Outcome = tuple["Future[Any]", Any, BaseException | None]
+Outcome = tuple[Request, Any, BaseException | None]
 Enqueue = Callable[[Sequence[Draft]], Operation[list[Enqueued]]]
 
 
@@ -205,22 +205,24 @@ class Writer:
         # Reads come here too when the database is in memory: whoever looks must wake nobody.
         if any(operation.wakes for operation, _ in batch):
             self._committed()
-        for future, result, failure in outcomes:
-            if failure is None:
-                future.set_result(result)
-            else:
+        for (operation, future), returned, failure in outcomes:
+            if failure is not None:
                 future.set_exception(failure)
+                continue
+            try:
+                future.set_result(operation.answer(returned))
+            except BaseException as error:
+                future.set_exception(error)
 
     def _perform(self, batch: list[Request], connection: apsw.Connection) -> list[Outcome]:
         """Run the operations; one that fails alone is rolled back with the transaction."""
         if len(batch) == 1:
-            ((operation, future),) = batch
-            return [(future, self._drive(operation, connection), None)]
+            return [(batch[0], self._drive(batch[0][0], connection), None)]
         outcomes = self._submit_together(batch, connection)
         submitted = bool(outcomes)
-        for operation, future in batch:
-            if not (submitted and operation.drafts):
-                outcomes.append((future, *self._run(operation, connection)))
+        for request in batch:
+            if not (submitted and request[0].drafts):
+                outcomes.append((request, *self._run(request[0], connection)))
         return outcomes
 
     def _submit_together(self, batch: list[Request], connection: apsw.Connection) -> list[Outcome]:
@@ -235,8 +237,7 @@ class Writer:
             return []
         remaining = iter(answers)
         return [
-            (future, list(islice(remaining, len(operation.drafts))), None)
-            for operation, future in requests
+            (request, list(islice(remaining, len(request[0].drafts))), None) for request in requests
         ]
 
     def _run(
