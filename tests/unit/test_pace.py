@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from duly.runtime import pace
-from duly.runtime.pace import MOST, SOON, Pace
+from duly.runtime import slots as slots_module
+from duly.runtime.pace import DISTRUST, MOST, SOON, Pace
 from duly.runtime.slot import Slot
 from duly.runtime.slots import Slots
 
@@ -23,11 +24,12 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     loop = SimpleNamespace(get_running_loop=lambda: clock, Event=asyncio.Event)
     monkeypatch.setattr(pace, "asyncio", loop)
+    monkeypatch.setattr(slots_module, "asyncio", loop)
     return clock
 
 
@@ -35,39 +37,77 @@ def slot(number: int) -> Slot:
     return cast(Slot, SimpleNamespace(job=SimpleNamespace(id=number, token=1), entered=False))
 
 
-def test_nothing_is_claimed_beyond_the_room_before_anything_has_ended(clock: Clock) -> None:
+def run(slots: Slots, clock: Clock, jobs: int, seconds: float) -> None:
+    """As many jobs, one after another, in so many seconds."""
+    for number in range(jobs):
+        running = slot(number)
+        slots.add(running)
+        running.entered = True
+        clock.now += seconds / jobs
+        slots.remove(running)
+
+
+def test_nothing_is_claimed_beyond_the_room_before_anything_has_ended() -> None:
     assert Pace(Slots(10)).claimable() == 10
 
 
 @pytest.mark.parametrize(
-    ("ended", "seconds", "claimable"),
+    ("jobs", "seconds", "claimable"),
     [
-        (10, SOON / 10, 100),
-        (10_000, SOON / 10, MOST),
+        (10, SOON / 10.0001, 100),
+        (1000, SOON / 10, MOST),
+        (9, SOON / 10, 10),
         (10, SOON / 2, 10),
         (10, 1.0, 10),
         (10, 0.0, 10),
-        (0, SOON, 10),
     ],
 )
 def test_what_has_ended_says_what_will_soon(
-    clock: Clock, ended: int, seconds: float, claimable: int
+    clock: Clock, jobs: int, seconds: float, claimable: int
 ) -> None:
     slots = Slots(10)
     judge = Pace(slots)
-    clock.now += seconds
-    slots.ended += ended
+    run(slots, clock, jobs, seconds)
     assert judge.claimable() == claimable
+
+
+def test_time_without_jobs_does_not_count(clock: Clock) -> None:
+    slots = Slots(10)
+    judge = Pace(slots)
+    for _ in range(10):
+        run(slots, clock, 2, SOON / 100.0001)
+        clock.now += 60.0
+    assert judge.claimable() == 200
 
 
 def test_each_claim_is_judged_by_what_has_ended_since_the_last(clock: Clock) -> None:
     slots = Slots(10)
     judge = Pace(slots)
-    clock.now += SOON
-    slots.ended += 200
+    run(slots, clock, 200, SOON * 0.9999)
     assert judge.claimable() == 200
-    clock.now += SOON
+    run(slots, clock, 10, 1.0)
     assert judge.claimable() == 10
+
+
+def test_one_that_still_runs_counts_with_its_time(clock: Clock) -> None:
+    slots = Slots(10)
+    judge = Pace(slots)
+    slots.add(slot(-1))
+    clock.now += 1.0
+    run(slots, clock, 100, SOON / 10)
+    assert judge.claimable() == slots.free == 9
+
+
+def test_after_a_mistake_only_the_room_is_claimed_for_a_while(clock: Clock) -> None:
+    slots = Slots(10)
+    judge = Pace(slots)
+    run(slots, clock, 100, SOON / 2)
+    assert judge.claimable() > 10
+    judge.mistaken()
+    run(slots, clock, 100, SOON / 2)
+    assert judge.claimable() == 10
+    clock.now += DISTRUST
+    assert judge.claimable() > 10
 
 
 def test_what_is_held_runs_in_the_order_it_came_and_as_there_is_room() -> None:

@@ -21,6 +21,9 @@ class Slots:
         """By job and token: one that was taken from this worker by mistake may be given to it again
         while the code of the first attempt still runs."""
         self._held: deque[Slot] = deque()
+        self._clock = asyncio.get_running_loop().time
+        self._filled_at = 0.0
+        self._busy = 0.0
         self._freed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -34,6 +37,10 @@ class Slots:
     def free(self) -> int:
         """How many more may run."""
         return self.size + len(self._held) - len(self._running)
+
+    def busy(self) -> float:
+        """For how many seconds in all there has been any."""
+        return self._busy + (self._clock() - self._filled_at if self._running else 0.0)
 
     @property
     def attempts(self) -> set[tuple[UUID, int]]:
@@ -53,6 +60,8 @@ class Slots:
     def add(self, slot: Slot) -> bool:
         """It runs from now on; False when there is no room, and it is held."""
         room = self.free > 0
+        if not self._running:
+            self._filled_at = self._clock()
         self._running[slot.job.id, slot.job.token] = slot
         if not room:
             self._held.append(slot)
@@ -69,6 +78,8 @@ class Slots:
             self.ended += 1
         elif slot in self._held:
             self._held.remove(slot)
+        if not self._running:
+            self._busy += self._clock() - self._filled_at
         self._freed.set()
 
     def find(self, attempt: tuple[UUID, int]) -> Slot | None:

@@ -94,11 +94,12 @@ class Worker:
         self._settler = settler = Settler(store, lease, self._written)
         self._suspicion = suspicion = Suspicion(store, registry, executor, slots)
         claims = Claims(worker_id, store, registry, settings, executor, settler, slots)
+        self._pace = pace = self._surroundings.pace(slots)
         self._claimer = claimer = Claimer(
             claims,
             suspicion,
             slots,
-            self._surroundings.pace(slots),
+            pace,
             settler,
             chores,
             settings.poll,
@@ -213,6 +214,7 @@ class Worker:
     def _give_back(self) -> None:
         """What is held could not start soon, as was expected."""
         self._giving_back = None
+        self._pace.mistaken()
         for slot in self._slots.held:
             self._finish(slot, slot.released())
 
