@@ -34,7 +34,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def slot(number: int) -> Slot:
-    return cast(Slot, SimpleNamespace(job=SimpleNamespace(id=number, token=1), entered=False))
+    return Slot(
+        cast(Any, SimpleNamespace(id=number, token=1)), cast(Any, None), cast(Any, None), False
+    )
 
 
 def run(slots: Slots, clock: Clock, jobs: int, seconds: float) -> None:

@@ -43,6 +43,7 @@ def succeed(
     result: str | None,
     flow_id: UUID | None = None,
     parent_id: UUID | None = None,
+    scheduled: bool = False,
 ) -> Settlement:
     """The job is done."""
     return Settlement(
@@ -51,6 +52,7 @@ def succeed(
         outcome=Outcome.SUCCEEDED,
         state=State.SUCCEEDED,
         result=result,
+        scheduled=scheduled,
         flow_id=flow_id,
         parent_id=parent_id,
     )

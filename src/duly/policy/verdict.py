@@ -9,7 +9,7 @@ import msgspec
 
 from duly.model.attempt import Attempt, Failure, Outcome
 from duly.model.job import Delivery, JobRecord, State
-from duly.model.settlement import Settlement
+from duly.model.settlement import Settlement, succeed
 from duly.model.step import Step, StepState, Wait
 
 REASON_EXHAUSTED = "attempts exhausted"
@@ -42,6 +42,9 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 def settlement(job: JobRecord, verdict: Verdict) -> Settlement:
     """Where the job goes: on success to the archive, on failure to another attempt or death."""
+    if verdict.outcome is Outcome.SUCCEEDED:
+        scheduled = job.schedule_id is not None
+        return succeed(job.id, job.token, verdict.result, job.flow_id, job.parent_id, scheduled)
     if verdict.outcome is Outcome.CRASHED and job.delivery is Delivery.AT_MOST_ONCE:
         verdict = msgspec.structs.replace(verdict, outcome=Outcome.LOST)
     state, reason = _destination(job, verdict)
@@ -64,8 +67,6 @@ def settlement(job: JobRecord, verdict: Verdict) -> Settlement:
 
 def _destination(job: JobRecord, verdict: Verdict) -> tuple[State, str | None]:
     match verdict.outcome:
-        case Outcome.SUCCEEDED:
-            return State.SUCCEEDED, None
         case Outcome.CANCELLED:
             return State.CANCELLED, verdict.reason
         case Outcome.RELEASED | Outcome.SNOOZED:

@@ -147,7 +147,10 @@ class ArgumentCodec:
 
         Raises InvalidArguments when they do not, or no longer, fit the code.
         """
-        values = msgspec.structs.astuple(self._read(data))
+        stored = self._read(data)
+        if not self._names:
+            return (), {}
+        values = msgspec.structs.astuple(stored)
         passed = {
             name: value
             for name, value in zip(self._names, values, strict=True)

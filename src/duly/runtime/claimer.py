@@ -181,7 +181,7 @@ class Claimer:
                 self._lease_lost()
                 return []
             for job in self._startable(jobs):
-                self._start(job, recorded.get(job.id), moment)
+                self._start(job, recorded.get(job.id) if recorded else None, moment)
         finally:
             self._answered.set()
         return jobs

@@ -28,6 +28,9 @@ class JobContext(StepMethods):
     """The running job. One object an attempt; safe to use from any thread of it."""
 
     # Made when first asked for, which few jobs do: see StepMethods.
+    noticed = False
+    """Whether the task was told to stop: what it returns after that is not its result."""
+    _cancelled = False
     _connection: Any = None
     _waking: threading.Condition | None = None
     _flows: Counter[str] | None = None
@@ -41,10 +44,7 @@ class JobContext(StepMethods):
         is_async: bool = False,
     ) -> None:
         super().__init__(job, port, payload_limit, is_async)
-        self.noticed = False
-        """Whether the task was told to stop: what it returns after that is not its result."""
         self._report = report
-        self._cancelled = False
 
     @property
     def id(self) -> UUID:

@@ -36,13 +36,13 @@ class TimeLimits:
                 slot.code_starts = lambda: self._count(slot, hard, 0.0)
         if soft is not None and not slot.elsewhere:
             limit = soft.total_seconds()
-            slot.timers.append(self._loop.call_later(limit, self._remind, slot, limit))
+            slot.timers += (self._loop.call_later(limit, self._remind, slot, limit),)
 
     def _count(self, slot: Slot, limit: float, extra: float) -> None:
         for timer in slot.timers:
             timer.cancel()
         slot.deadline = self._loop.time() + limit + extra
-        slot.timers = [self._loop.call_at(slot.deadline, self._stop, slot, limit)]
+        slot.timers = (self._loop.call_at(slot.deadline, self._stop, slot, limit),)
 
     def _remind(self, slot: Slot, limit: float) -> None:
         slot.overdue = limit
@@ -57,4 +57,4 @@ class TimeLimits:
             slot.errand.interrupt()
         else:
             slot.interrupt()
-        slot.timers.append(self._loop.call_later(REACTION, self._give_up, slot, limit))
+        slot.timers += (self._loop.call_later(REACTION, self._give_up, slot, limit),)

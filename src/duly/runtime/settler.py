@@ -40,9 +40,10 @@ class Settler:
 
     def put(self, settlement: Settlement) -> None:
         """Have this written soon."""
+        if not self._pending:
+            self._emptied.clear()
+            self._filled.set()
         self._pending.append(settlement)
-        self._emptied.clear()
-        self._filled.set()
 
     @property
     def backlog(self) -> int:

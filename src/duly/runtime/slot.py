@@ -20,24 +20,23 @@ REASON_KILLED = "cancelled on request by force"
 class Slot:
     """One job, how it is run, and why it is being stopped if it is."""
 
-    __slots__ = (
-        "begun",
-        "closed",
-        "code_starts",
-        "context",
-        "deadline",
-        "definition",
-        "elsewhere",
-        "entered",
-        "errand",
-        "job",
-        "kill",
-        "overdue",
-        "releasing",
-        "stopping",
-        "task",
-        "timers",
-    )
+    # What few jobs need is not set for each.
+    task: asyncio.Task[None] | None = None
+    errand: Errand | None = None
+    kill: Callable[[], None] | None = None
+    timers: tuple[asyncio.TimerHandle, ...] = ()
+    deadline: float | None = None
+    """The event loop's moment of the hard time limit."""
+    entered = False
+    """Whether its moment has come; until then its code has not started."""
+    begun = False
+    """Whether it is an at-most-once job whose code may have done something."""
+    overdue: float | None = None
+    """The time limit, in seconds, that it was stopped for."""
+    stopping = False
+    releasing = False
+    closed = False
+    """Nobody waits for its outcome any more."""
 
     def __init__(
         self, job: JobRecord, definition: TaskDefinition, context: JobContext, elsewhere: bool
@@ -47,24 +46,9 @@ class Slot:
         self.definition = definition
         self.context = context
         self.elsewhere = elsewhere
-        self.task: asyncio.Task[None] | None = None
-        self.errand: Errand | None = None
-        self.kill: Callable[[], None] | None = None
-        self.timers: list[asyncio.TimerHandle] = []
-        self.code_starts: Callable[[], None] = lambda: None
+
+    def code_starts(self) -> None:
         """Called when a process beside this one is about to run the code."""
-        self.deadline: float | None = None
-        """The event loop's moment of the hard time limit."""
-        self.entered = False
-        """Whether its moment has come; until then its code has not started."""
-        self.begun = False
-        """Whether it is an at-most-once job whose code may have done something."""
-        self.overdue: float | None = None
-        """The time limit, in seconds, that it was stopped for."""
-        self.stopping = False
-        self.releasing = False
-        self.closed = False
-        """Nobody waits for its outcome any more."""
 
     @property
     def told_to_stop(self) -> bool:

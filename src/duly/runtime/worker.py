@@ -187,7 +187,8 @@ class Worker:
             self.settings.payload_limit,
             definition.is_async or job.undoing is not None,
         )
-        context.recorded = recorded
+        if recorded is not None:
+            context.recorded = recorded
         slot = Slot(job, definition, context, self._executor.runs_elsewhere(job, definition))
         if not self._slots.add(slot):
             if self._giving_back is None:
@@ -195,7 +196,7 @@ class Worker:
         elif moment is None:
             self._enter(slot)
         else:
-            slot.timers.append(self._loop.call_at(moment, self._enter, slot))
+            slot.timers += (self._loop.call_at(moment, self._enter, slot),)
 
     def _enter_held(self) -> None:
         """Start what was held, as far as there is room now."""
