@@ -35,7 +35,7 @@ ON_POSTGRESQL: dict[str, Cost] = {
     },
     "claim": {
         "statements": 1 / BATCH,
-        "pages": 10.3,
+        "pages": 10.2,
         "log records": 4.8,
         "log bytes": 468,
     },
@@ -46,7 +46,7 @@ ON_POSTGRESQL: dict[str, Cost] = {
         "log bytes": 361,
     },
 }
-ROWS_READ = 2.1
+ROWS_READ = 2.3
 """Rows of tables that an index leads to: one of a claim, one to remove it."""
 
 # A write of its own is a transaction: two statements beside those that do something.
@@ -57,7 +57,7 @@ ON_SQLITE: dict[str, Cost] = {
     "settle": {"statements": 5 / BATCH, "steps": 185, "log bytes": 693},
 }
 
-ROWS_HANDLED = {"claim": 10.2, "settle": 13.1}
+ROWS_HANDLED = {"claim": 10.2, "settle": 10.1}
 """Rows that pass through the nodes of the statements' plans."""
 
 Spoil = Callable[[Lives], None]

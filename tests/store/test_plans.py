@@ -66,8 +66,13 @@ EXPECTED_INDEX = {
 }
 
 
+FOR_MANY = " for many"
+
+
 def _operation(name: str, store: Verbs) -> Operation[Any]:
-    operation: Operation[Any] = OPERATIONS[name](store)
+    if isinstance(store, PostgresStore):
+        store.expects_many = name.endswith(FOR_MANY)
+    operation: Operation[Any] = OPERATIONS[name.removesuffix(FOR_MANY)](store)
     return operation
 
 
@@ -191,7 +196,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", [*OPERATIONS, "claim" + FOR_MANY])
 def test_postgres(
     name: str, mode: str, postgres: tuple[PostgresStore, psycopg.Connection[Any]]
 ) -> None:
@@ -212,7 +217,7 @@ def test_postgres(
     assert answer is not None
     assert not any(cost.scanned for cost in costs)
     used = {index for cost in costs for index in cost.indexes if index.startswith("jobs_")}
-    expected = EXPECTED_INDEX.get(name, "jobs_pkey")
+    expected = EXPECTED_INDEX.get(name.removesuffix(FOR_MANY), "jobs_pkey")
     assert expected in used
     assert used <= {expected, "jobs_pkey"}
     assert sum(cost.rows for cost in costs) <= 200
@@ -301,7 +306,9 @@ def test_sqlite(name: str, analysed: bool, sqlite: apsw.Connection) -> None:
     assert 0 < steps < 20_000
 
 
-@pytest.mark.parametrize("name", ["claim", "next_due", "settle", "get", "cancel", "reap"])
+@pytest.mark.parametrize(
+    "name", ["claim", "claim" + FOR_MANY, "next_due", "settle", "get", "cancel", "reap"]
+)
 def test_a_plan_kept_from_an_empty_table_serves_a_backlog(name: str, postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
     store.migrate()

@@ -14,7 +14,16 @@ from duly.store.operation import Operation, Statement, Steps
 from duly.store.postgres.finishing import cancelled
 from duly.store.postgres.lanes import claimable_in, lanes_wanted
 from duly.store.postgres.marks import READ, Marking
-from duly.store.postgres.rows import ALIKE, CLOCK, NOW, SHARED, alike_records, columns, utc
+from duly.store.postgres.rows import (
+    ALIKE,
+    CLOCK,
+    NOW,
+    SHARED,
+    alike_records,
+    columns,
+    job_record,
+    utc,
+)
 from duly.store.postgres.settling import Settling
 from duly.store.records import REASON_EXPIRED
 
@@ -23,10 +32,9 @@ SILENCE = "SELECT set_config('idle_in_transaction_session_timeout', %(limit)s, t
 # What is due by a moment ahead is claimed as of then, unless it has passed when the claim arrives.
 DUE = f"greatest({NOW}, %(due_by)s::timestamptz)"
 
-# First without locks: which lanes have the jobs that come first, and how many from each; where one
-# lane alone has any, all come from there. Then each lane gives that many, past those that another
-# claimer has locked. Locking the first rows of every lane would write to far more rows than are
-# taken.
+# First without locks: which lanes have the jobs that come first, and how many from each. Then
+# each lane gives that many, past those that another claimer has locked. Locking the first rows
+# of every lane would write to far more rows than are taken.
 #
 # They are taken by an array of their places and not by a join: how many a lane gives is unknown
 # when the statement is planned, and for its guess of some thousand the planner reads the whole
@@ -56,39 +64,52 @@ _ALSO_LONGEST_WAITING = f"""
     )
 """
 
+# A claim for many looks first where the due jobs of each lane begin, so that what is gone is walked
+# over only once, and whether more than one lane has any: if not, all come from there. And it sends
+# what jobs have in common only once. To set this up takes as long as it saves with MANY jobs: it is
+# done after a claim that brought so many.
+_ONE_IS_BUSY = "(SELECT count(*) FROM busy) = 1"
+_FROM_THE_BUSY_ONE = f"""
+    SELECT busy.*, %(limit)s::integer AS share FROM busy WHERE {_ONE_IS_BUSY} UNION ALL"""
+MANY = 20
+
+
+def _busy(marked: bool) -> str:
+    return f"""
+busy AS MATERIALIZED (
+    SELECT lanes.queue, lanes.task, lanes.priority, head.run_at AS from_time, head.id AS from_id
+    FROM holder CROSS JOIN lanes CROSS JOIN LATERAL (
+        SELECT run_at, id FROM {{schema}}.jobs
+        WHERE {claimable_in("lanes", marked)} AND run_at <= {DUE}
+        ORDER BY run_at, id LIMIT 1
+    ) head
+),"""
+
 
 @lru_cache
-def _claim_text(fair: bool, expiring: bool, marked: bool) -> str:
-    lane = "queue, task, priority" + (", from_time, from_id" if marked else "")
+def _claim_text(fair: bool, expiring: bool, marked: bool, many: bool) -> str:
+    lanes, among = ("busy", "busy") if many else ("lanes", "holder CROSS JOIN lanes")
+    begun = marked or many
+    lane = "queue, task, priority" + (", from_time, from_id" if begun else "")
     return f"""
 WITH {CLOCK},
 holder AS MATERIALIZED (
     SELECT id, {READ} AS read FROM {{schema}}.workers
     WHERE id = %(worker)s::uuid AND lease_until > {NOW} FOR KEY SHARE
 ),
-{lanes_wanted(marked)},
-busy AS MATERIALIZED (
-    SELECT lanes.* FROM holder CROSS JOIN lanes CROSS JOIN LATERAL (
-        SELECT FROM {{schema}}.jobs
-        WHERE {claimable_in("lanes", marked)} AND run_at <= {DUE}
-        ORDER BY run_at, id LIMIT 1
-    ) head
-),
+{lanes_wanted(marked)},{_busy(marked) if many else ""}
 due AS MATERIALIZED (
-    SELECT busy.*, head.run_at, head.id
-    FROM busy CROSS JOIN LATERAL (
+    SELECT {lanes}.*, head.run_at, head.id
+    FROM {among} CROSS JOIN LATERAL (
         SELECT run_at, id FROM {{schema}}.jobs
-        WHERE {claimable_in("busy", marked)} AND run_at <= {DUE}
+        WHERE {claimable_in(lanes, begun)} AND run_at <= {DUE}
         ORDER BY run_at, id LIMIT %(limit)s::integer
-    ) head
-    WHERE (SELECT count(*) FROM busy) > 1
+    ) head{f" WHERE NOT {_ONE_IS_BUSY}" if many else ""}
 ),
 by_priority AS MATERIALIZED (
     SELECT * FROM due ORDER BY priority DESC, run_at, id LIMIT %(ordinary)s::integer
 ),
-shares AS MATERIALIZED (
-    SELECT {lane}, %(limit)s::integer AS share FROM busy WHERE (SELECT count(*) FROM busy) = 1
-    UNION ALL
+shares AS MATERIALIZED ({_FROM_THE_BUSY_ONE if many else ""}
     SELECT {lane}, count(*) AS share
     FROM ({_ALSO_LONGEST_WAITING if fair else _BY_PRIORITY}) chosen
     GROUP BY {lane}
@@ -97,7 +118,7 @@ locked AS MATERIALIZED (
     SELECT head.place, head.id, coalesce(head.expires_at <= {DUE}, false) AS late
     FROM shares CROSS JOIN LATERAL (
         SELECT ctid AS place, id, expires_at FROM {{schema}}.jobs
-        WHERE {claimable_in("shares", marked)} AND run_at <= {DUE}
+        WHERE {claimable_in("shares", begun)} AND run_at <= {DUE}
         AND (flow_id IS NULL OR expires_at IS NULL OR expires_at > {DUE})
         ORDER BY run_at, id LIMIT shares.share FOR UPDATE SKIP LOCKED
     ) head
@@ -109,9 +130,8 @@ taken AS (
     WHERE jobs.ctid = ANY(ARRAY(SELECT place FROM locked WHERE NOT late))
     RETURNING {columns("jobs")}
 ){"," + _EXPIRING if expiring else ""}
-SELECT (SELECT {READ} - read FROM holder), alike.* FROM (SELECT) once LEFT JOIN (
-    SELECT {ALIKE} FROM taken GROUP BY {SHARED}
-) alike ON true
+SELECT (SELECT {READ} - read FROM holder), given.* FROM (SELECT) once
+LEFT JOIN {f"(SELECT {ALIKE} FROM taken GROUP BY {SHARED})" if many else "taken"} given ON true
 """
 
 
@@ -138,6 +158,10 @@ RETURNING id
 class Claiming(Settling, Marking):
     """The verbs that start attempts, and the question when there will be some to start."""
 
+    def __init__(self, schema: str) -> None:
+        super().__init__(schema)
+        self.expects_many = False
+
     def claim(self, demand: Demand, now: datetime | None = None) -> Operation[list[JobRecord]]:
         return Operation(lambda: self._claim(demand, now), atomic=False)
 
@@ -162,9 +186,10 @@ class Claiming(Settling, Marking):
         yield Statement(SILENCE, {"limit": str(int(longest.total_seconds() * 1000))})
 
     def _claim(self, demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
-        marks = self.marks
+        marks, many = self.marks, self.expects_many
+        text = _claim_text(demand.longest_waiting > 0, demand.expiring, marks is not None, many)
         rows = yield Statement(
-            self.text(_claim_text(demand.longest_waiting > 0, demand.expiring, marks is not None)),
+            self.text(text),
             {
                 "now": now,
                 "worker": demand.worker,
@@ -179,8 +204,14 @@ class Claiming(Settling, Marking):
         read, first, *_ = rows[0]
         if read is None:
             raise LeaseLost(demand.worker)
-        jobs = [] if first is None else [job for row in rows for job in alike_records(row[1:])]
+        if first is None:
+            jobs = []
+        elif many:
+            jobs = [job for row in rows for job in alike_records(row[1:])]
+        else:
+            jobs = [job_record(row[1:]) for row in rows]
         jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id.int))
+        self.expects_many = len(jobs) >= MANY
         self._walked(read, len(jobs))
         if marks:
             marks.move_on(jobs)

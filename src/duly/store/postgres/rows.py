@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import repeat
 from typing import Any
 
 from msgspec.structs import astuple
@@ -22,10 +23,20 @@ _record: Callable[..., JobRecord] = JobRecord
 
 COLUMNS = ", ".join(JOB_COLUMNS)
 
-# Most jobs of a batch differ in these alone: they are sent as arrays, all else once.
+# What jobs of a batch usually have for themselves is sent as arrays, all else once for those that
+# have it in common. An array of nothing but NULL is none.
 _OWN = ("id", "run_at", "created_at", "arguments")
-SHARED = ", ".join(name for name in JOB_COLUMNS if name not in _OWN)
-ALIKE = ", ".join(f"array_agg({name})" for name in _OWN) + f", {SHARED}"
+_AT_TIMES = ("key", "owner", "tenant", "expires_at", "metadata", "parent_id", "scheduled_for")
+_ARRAYS = [JOB_COLUMNS.index(name) for name in _OWN + _AT_TIMES]
+_ONCE = [at for at in range(len(JOB_COLUMNS)) if at not in _ARRAYS]
+SHARED = ", ".join(JOB_COLUMNS[at] for at in _ONCE)
+ALIKE = ", ".join(
+    [
+        *(f"array_agg({name})" for name in _OWN),
+        *(f"CASE WHEN count({name}) > 0 THEN array_agg({name}) END" for name in _AT_TIMES),
+        SHARED,
+    ]
+)
 
 # `now()` is the start of the transaction; in a subselect clock_timestamp() is read once and does
 # not keep an index from being used.
@@ -88,17 +99,17 @@ def job_record(row: Row) -> JobRecord:
     )
 
 
-def alike_records(row: Row) -> list[JobRecord]:
+def alike_records(row: Row) -> Iterator[JobRecord]:
     """The jobs of a row of ALIKE."""
-    ids, run_ats, created_ats, arguments, *shared = row
-    first = job_record((ids[0], *shared[:4], run_ats[0], created_ats[0], arguments[0], *shared[4:]))
-    kind, rest = (first.task, first.queue, first.priority, first.state), astuple(first)[8:]
-    return [
-        _record(job_id, *kind, run_at, created_at, text, *rest)
-        for job_id, run_at, created_at, text in zip(
-            ids, run_ats, created_ats, arguments, strict=True
-        )
-    ]
+    arrays = dict(zip(_ARRAYS, row, strict=False))
+    once = dict(zip(_ONCE, row[len(_ARRAYS) :], strict=True))
+    firsts = {at: array and array[0] for at, array in arrays.items()} | once
+    first = job_record(tuple(firsts[at] for at in range(len(JOB_COLUMNS))))
+    columns: list[Iterable[Any]] = [repeat(value) for value in astuple(first)]
+    for at, array in arrays.items():
+        if array is not None:
+            columns[at] = array
+    return map(_record, *columns)
 
 
 def attempt_record(row: Row) -> Attempt:

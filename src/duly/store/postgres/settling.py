@@ -74,7 +74,10 @@ archived AS (
     )
 } FROM gone
 ),
-{leaving("gone", "'succeeded'")}
+encumbered AS MATERIALIZED (
+    SELECT * FROM gone WHERE token > 1 OR key IS NOT NULL OR schedule_id IS NOT NULL
+),
+{leaving("encumbered", "'succeeded'")}
 SELECT array_agg(id), array_agg(token) FROM gone
 """
 SUCCEED_IN_FLOWS = SUCCEED.replace(f" AND {OUTSIDE_FLOWS}", "")
