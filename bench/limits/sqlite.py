@@ -63,6 +63,7 @@ class BareSqlite:
         self._connection.set_busy_handler(_nap)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("PRAGMA wal_autocheckpoint = 4000")
 
     def create(self) -> None:
         """Make the tables."""
