@@ -25,6 +25,8 @@ class Slot:
     errand: Errand | None = None
     kill: Callable[[], None] | None = None
     timers: tuple[asyncio.TimerHandle, ...] = ()
+    code_starts: Callable[[], None] = staticmethod(lambda: None)
+    """Called when a process beside this one is about to run the code."""
     deadline: float | None = None
     """The event loop's moment of the hard time limit."""
     entered = False
@@ -46,9 +48,6 @@ class Slot:
         self.definition = definition
         self.context = context
         self.elsewhere = elsewhere
-
-    def code_starts(self) -> None:
-        """Called when a process beside this one is about to run the code."""
 
     @property
     def told_to_stop(self) -> bool:
