@@ -18,7 +18,8 @@ from duly.store.operation import Row, Statement
 T = TypeVar("T")
 
 PATIENCE = 60.0
-SHORTEST_NAP = 0.0002
+SHORTEST_NAP = 0.0001
+FIRST_NAP = 0.0003
 LONGEST_NAP = 0.016
 CHECKPOINT = 4000
 """Pages in the log from which a commit takes them into the file. A job that comes alone writes
@@ -35,8 +36,9 @@ logger = logging.getLogger("duly.store")
 class _Patience:
     """A busy handler that waits in short, uneven naps, for at most PATIENCE seconds.
 
-    The longer it has waited, the more others do, and the longer the naps: whoever holds the lock
-    needs the processor.
+    They stay short for the few milliseconds that one transaction of another process takes. The
+    longer it has waited, the more others do, and the longer the naps: whoever holds the lock needs
+    the processor.
     """
 
     def __init__(self) -> None:
@@ -49,7 +51,8 @@ class _Patience:
         waited = now - self._begun
         if waited > PATIENCE:
             return False
-        time.sleep(random.uniform(SHORTEST_NAP, min(LONGEST_NAP, 0.001 + waited / 10)))
+        longest = min(LONGEST_NAP, FIRST_NAP + 10 * waited * waited)
+        time.sleep(random.uniform(SHORTEST_NAP, longest))
         return True
 
 
