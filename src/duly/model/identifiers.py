@@ -32,6 +32,11 @@ def id_of(data: bytes) -> UUID:
     return _decode(_BINARY_OF_16 + data)
 
 
+def ids_of(data: list[bytes]) -> list[UUID]:
+    """The ids in 16 bytes each."""
+    return _decode_array(_BINARY_OF_16.join([_array(_ARRAY_OF_32_BITS, len(data)), *data]))
+
+
 class _Sequence:
     """UUIDv7 values that increase strictly within one process, also when the clock steps back.
 
@@ -63,11 +68,12 @@ class _Sequence:
         with self._lock:
             first = self._number(count, randomness)
             prefix = self._millisecond << 16 | _VERSION
-        ids = [
-            _BINARY_OF_16 + _parts(prefix | number >> 14, _VARIANT | number & 0x3FFF, tail)
-            for number, (tail,) in enumerate(_tails(randomness), first)
-        ]
-        return _decode_array(_array(_ARRAY_OF_32_BITS, count) + b"".join(ids))
+        return ids_of(
+            [
+                _parts(prefix | number >> 14, _VARIANT | number & 0x3FFF, tail)
+                for number, (tail,) in enumerate(_tails(randomness), first)
+            ]
+        )
 
     def _number(self, count: int, seed: bytes) -> int:
         """The first of so many numbers of the current millisecond."""

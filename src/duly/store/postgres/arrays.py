@@ -21,7 +21,7 @@ from psycopg.adapt import Dumper, Loader
 from psycopg.pq import Format
 from psycopg.types.array import ArrayBinaryLoader
 
-from duly.model.identifiers import id_of
+from duly.model.identifiers import id_of, ids_of
 
 _HEADER = Struct("!iiIii").pack
 _HEADER_LENGTH = 20
@@ -104,7 +104,10 @@ class _IdDumper(_ArrayDumper):
 
     def items(self, values: list[UUID | None]) -> list[bytes]:
         """See _ArrayDumper."""
-        return [_NULL if value is None else _ID_LENGTH + value.bytes for value in values]
+        return [
+            _NULL if value is None else _ID_LENGTH + value.int.to_bytes(16, "big")
+            for value in values
+        ]
 
 
 class _IntegerDumper(_ArrayDumper):
@@ -140,7 +143,7 @@ class _IdsLoader(ArrayBinaryLoader):
         if not whole.startswith(_PLAIN):
             return super().load(data)
         starts = range(_HEADER_LENGTH + 4, len(whole), _ID_STEP)
-        return [id_of(whole[start : start + 16]) for start in starts]
+        return ids_of([whole[start : start + 16] for start in starts])
 
 
 class _MomentsLoader(ArrayBinaryLoader):

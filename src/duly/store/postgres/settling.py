@@ -78,7 +78,10 @@ encumbered AS MATERIALIZED (
     SELECT * FROM gone WHERE token > 1 OR key IS NOT NULL OR schedule_id IS NOT NULL
 ),
 {leaving("encumbered", "'succeeded'")}
-SELECT array_agg(id), array_agg(token) FROM gone
+SELECT count(*) = cardinality(%(jobs)s::uuid[]),
+    CASE WHEN count(*) < cardinality(%(jobs)s::uuid[]) THEN array_agg(id) END,
+    CASE WHEN count(*) < cardinality(%(jobs)s::uuid[]) THEN array_agg(token) END
+FROM gone
 """
 SUCCEED_IN_FLOWS = SUCCEED.replace(f" AND {OUTSIDE_FLOWS}", "")
 # A job that is locked here may have been asked to cancel a moment ago: the locked row tells. For
@@ -297,14 +300,14 @@ class Settling(Submission, Suspension):
                     "results": [each.result for each in succeeded],
                 },
             )
-            ((ids, tokens),) = rows
-            for job_id, token in zip(ids or (), tokens or (), strict=True):
-                position = first[job_id.int, token]
-                landed[position] = True
-                flow_id = settlements[position].flow_id
-                if flow_id is not None:
-                    result = settlements[position].result
-                    ended.append(Ended(job_id, flow_id, State.SUCCEEDED, result))
+            ((all_landed, ids, tokens),) = rows
+            if not all_landed:
+                attempts = set(zip(ids or (), tokens or (), strict=True))
+                succeeded = [each for each in succeeded if (each.job_id, each.token) in attempts]
+            for each in succeeded:
+                landed[first[each.job_id.int, each.token]] = True
+                if each.flow_id is not None:
+                    ended.append(Ended(each.job_id, each.flow_id, State.SUCCEEDED, each.result))
         if others:
             moved = yield from self._settle_others(others, now)
             for job_id, token, *_ in moved:
