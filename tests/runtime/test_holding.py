@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from duly import App, State
-from duly.runtime import worker
+from duly.runtime import holding
 from duly.runtime.pace import Pace
 from duly.runtime.slot import Slot
 from tests.support.fleet import until
@@ -25,7 +25,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """So patient that there is time to look at what is held."""
-    monkeypatch.setattr(worker, "PATIENCE", 300.0)
+    monkeypatch.setattr(holding, "LOOK", 300.0)
 
 
 def test_no_more_run_at_a_time_than_there_are_slots(app: App, patient: None) -> None:

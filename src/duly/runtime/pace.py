@@ -9,7 +9,7 @@ from duly.runtime.slots import Slots
 SOON = 0.02
 """Within how many seconds a job that is claimed beyond the free slots is to start."""
 MOST = 500
-DISTRUST = 10.0
+DISTRUST = 5.0
 """For how many seconds nothing is claimed beyond the free slots after that was a mistake."""
 
 

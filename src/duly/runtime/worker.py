@@ -20,6 +20,7 @@ from duly.runtime.chores import Chores
 from duly.runtime.claimer import Claimer
 from duly.runtime.claims import Claims
 from duly.runtime.executor import Executor
+from duly.runtime.holding import Holding
 from duly.runtime.hooks import Hooks
 from duly.runtime.isolation import Isolation
 from duly.runtime.lease import LeaseClock
@@ -39,9 +40,6 @@ from duly.runtime.surroundings import Surroundings
 from duly.runtime.suspicion import Suspicion
 from duly.store.operation import Wake
 from duly.store.protocol import Store
-
-PATIENCE = 0.1
-"""For how many seconds a job may wait for a slot before it is given back, for others to run."""
 
 logger = logging.getLogger("duly.worker")
 
@@ -77,8 +75,6 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._surroundings = surroundings or Surroundings()
         self._slots = slots = Slots(settings.concurrency)
-        self._entering = False
-        self._giving_back: asyncio.TimerHandle | None = None
         self._chores = chores = Chores(self._look_for_idleness)
         self._hooks = Hooks(store, chores)
         self._limits = TimeLimits(self._give_up)
@@ -94,7 +90,8 @@ class Worker:
         self._settler = settler = Settler(store, lease, self._written)
         self._suspicion = suspicion = Suspicion(store, registry, executor, slots)
         claims = Claims(worker_id, store, registry, settings, executor, settler, slots)
-        self._pace = pace = self._surroundings.pace(slots)
+        pace = self._surroundings.pace(slots)
+        self._holding = Holding(slots, pace, self._enter, self._release)
         self._claimer = claimer = Claimer(
             claims,
             suspicion,
@@ -191,33 +188,11 @@ class Worker:
             context.recorded = recorded
         slot = Slot(job, definition, context, self._executor.runs_elsewhere(job, definition))
         if not self._slots.add(slot):
-            if self._giving_back is None:
-                self._giving_back = self._loop.call_later(PATIENCE, self._give_back)
+            self._holding.watch()
         elif moment is None:
             self._enter(slot)
         else:
             slot.timers += (self._loop.call_at(moment, self._enter, slot),)
-
-    def _enter_held(self) -> None:
-        """Start what was held, as far as there is room now."""
-        if self._entering or self._leaving.begun:
-            return
-        self._entering = True
-        try:
-            while (slot := self._slots.next()) is not None:
-                self._enter(slot)
-        finally:
-            self._entering = False
-        if self._giving_back is not None and not self._slots.holds_any:
-            self._giving_back.cancel()
-            self._giving_back = None
-
-    def _give_back(self) -> None:
-        """What is held could not start soon, as was expected."""
-        self._giving_back = None
-        self._pace.mistaken()
-        for slot in self._slots.held:
-            self._finish(slot, slot.released())
 
     def _enter(self, slot: Slot) -> None:
         job = slot.job
@@ -257,14 +232,17 @@ class Worker:
         slot.begun = job.delivery is Delivery.AT_MOST_ONCE
         self._executor.launch(slot)
 
+    def _release(self, slot: Slot) -> None:
+        self._finish(slot, slot.released())
+
     def _finish(self, slot: Slot, verdict: Verdict | None) -> None:
         """The job's code has ended, or is given up on."""
         if slot.closed:
             return
         slot.close()
         self._slots.remove(slot)
-        if self._giving_back is not None:
-            self._enter_held()
+        if self._slots.holds_any and not self._leaving.begun:
+            self._holding.proceed()
         self.finished_jobs += 1
         job = slot.job
         self._surroundings.ended(job, verdict)
