@@ -31,6 +31,7 @@ from duly.model.job import Draft, JobRecord, KeyPolicy, State
 from duly.model.query import Cancellation, Demand, Enqueued, JobFilter
 from duly.model.settlement import bury, release, succeed
 from duly.store.operation import Operation
+from duly.store.postgres.store import PostgresStore
 from duly.store.protocol import Store
 from duly.store.sqlite import writer as writer_module
 from duly.store.sqlite.store import SqliteStore
@@ -493,6 +494,28 @@ def test_a_claim_waits_for_an_open_reap_and_gets_nothing(
         with pytest.raises(LeaseLost):
             claiming.result(PATIENCE)
     assert scene.counts() == {("default", State.PENDING): 3}
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_claim_holds_its_worker_if_it_takes_something(
+    postgres: Scene, shared_database: str, many: bool
+) -> None:
+    """One in vain writes nothing: it does not wait for the disk."""
+    scene = postgres
+    store = cast(PostgresStore, scene.store)
+    holder = scene.hire()
+
+    def written() -> bool:
+        store.expects_many = many
+        scene.claim(holder)
+        with psycopg.connect(shared_database) as connection:
+            row = connection.execute("SELECT xmax::text <> '0' FROM duly.workers").fetchone()
+        assert row is not None
+        return bool(row[0])
+
+    assert not written()
+    scene.submit()
+    assert written()
 
 
 def test_a_heartbeat_does_not_wait_for_an_open_claim(postgres: Scene, caller: Caller) -> None:

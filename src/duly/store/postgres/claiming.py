@@ -46,8 +46,9 @@ DUE = f"greatest({NOW}, %(due_by)s::timestamptz)"
 # flows are locked before their jobs. Most claims do not ask: to end jobs takes as large a plan
 # again, which the server would set up for nothing.
 #
-# The worker's row is held FOR KEY SHARE, so that a watchdog that takes it FOR UPDATE sees every
-# claim that commits; a heartbeat, which changes no key, does not wait for it.
+# The worker's row is held FOR KEY SHARE before any job is, so that a watchdog that takes it FOR
+# UPDATE sees every claim that commits; a heartbeat, which changes no key, does not wait for it. A
+# claim in vain locks nothing, and has nothing to write to the disk.
 _EXPIRING = f"""
 gone AS (
     DELETE FROM {{schema}}.jobs WHERE jobs.id = ANY(ARRAY(SELECT id FROM locked WHERE late))
@@ -94,7 +95,11 @@ def _claim_text(fair: bool, expiring: bool, marked: bool, many: bool) -> str:
     return f"""
 WITH {CLOCK},
 holder AS MATERIALIZED (
-    SELECT id, {READ} AS read FROM {{schema}}.workers
+    SELECT {READ} AS read FROM {{schema}}.workers
+    WHERE id = %(worker)s::uuid AND lease_until > {NOW}
+),
+held AS MATERIALIZED (
+    SELECT id FROM {{schema}}.workers
     WHERE id = %(worker)s::uuid AND lease_until > {NOW} FOR KEY SHARE
 ),
 {lanes_wanted(marked)},{_busy(marked) if many else ""}
@@ -120,7 +125,9 @@ locked AS MATERIALIZED (
         SELECT ctid AS place, id, expires_at FROM {{schema}}.jobs
         WHERE {claimable_in("shares", begun)} AND run_at <= {DUE}
         AND (flow_id IS NULL OR expires_at IS NULL OR expires_at > {DUE})
-        ORDER BY run_at, id LIMIT shares.share FOR UPDATE SKIP LOCKED
+        ORDER BY run_at, id
+        LIMIT CASE WHEN EXISTS (SELECT FROM held) THEN shares.share ELSE 0 END
+        FOR UPDATE SKIP LOCKED
     ) head
 ),
 taken AS (
@@ -130,7 +137,8 @@ taken AS (
     WHERE jobs.ctid = ANY(ARRAY(SELECT place FROM locked WHERE NOT late))
     RETURNING {columns("jobs")}
 ){"," + _EXPIRING if expiring else ""}
-SELECT (SELECT {READ} - read FROM holder), given.* FROM (SELECT) once
+SELECT CASE WHEN NOT EXISTS (SELECT FROM shares) OR EXISTS (SELECT FROM held)
+    THEN (SELECT {READ} - read FROM holder) END, given.* FROM (SELECT) once
 LEFT JOIN {f"(SELECT {ALIKE} FROM taken GROUP BY {SHARED})" if many else "taken"} given ON true
 """
 

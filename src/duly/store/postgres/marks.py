@@ -42,7 +42,7 @@ FROM lanes LEFT JOIN LATERAL (
 ) head ON true
 """
 
-MANY = 1_000
+MANY = 2_000
 """What a claim may read beyond its jobs before it is worth while to know where to start."""
 FEW = 100
 """What may be read before the first pending job of a lane without a mark."""
