@@ -24,6 +24,9 @@ from duly.runtime.worker import Worker
 
 PULSE = 1.0
 STOPPED_SHORT = 75
+SWITCH = 0.001
+"""After how many seconds code that computes makes way for a thread that talks to the store, and may
+hold a lock there."""
 
 logger = logging.getLogger("duly.worker")
 
@@ -42,6 +45,7 @@ def main() -> None:
     app = load_target(orders.app, orders.url)
     # What is loaded now stays: the collector need not walk it again and again.
     gc.freeze()
+    sys.setswitchinterval(SWITCH)
     code = STOPPED_SHORT
     try:
         # Not asyncio.run: it would wait for tasks that do not heed their cancellation.
