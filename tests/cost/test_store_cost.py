@@ -33,8 +33,9 @@ ON_POSTGRESQL: dict[str, Cost] = {
         "log records": 4.0,
         "log bytes": 400,
     },
+    # With the wait for its turn, in one round trip.
     "claim": {
-        "statements": 1 / BATCH,
+        "statements": 2 / BATCH,
         "pages": 10.2,
         "log records": 4.8,
         "log bytes": 468,
