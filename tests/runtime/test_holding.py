@@ -81,6 +81,28 @@ def test_what_cannot_start_soon_is_given_back(app: App) -> None:
     app.stop()
 
 
+def test_what_is_given_back_does_not_count_as_run(app: App) -> None:
+    @app.task
+    def first() -> None:
+        go.wait(60)
+
+    @app.task
+    def quick() -> None:
+        """Nothing."""
+
+    go = threading.Event()
+    ran: list[int] = []
+    jobs = [first.enqueue() for _ in range(10)]
+    held = [quick.enqueue() for _ in range(5)]
+    running = threading.Thread(target=lambda: ran.append(app.run_until_idle()))
+    running.start()
+    until(lambda: all(job.refresh().record.token > 0 for job in held))
+    until(lambda: {job.refresh().state for job in held} == {State.PENDING})
+    go.set()
+    running.join(60)
+    assert ran == [len(jobs) + len(held)]
+
+
 @pytest.mark.parametrize("wait", [False, True])
 def test_what_is_held_does_not_start_when_the_worker_stops(
     app: App, patient: None, wait: bool

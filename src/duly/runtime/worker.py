@@ -243,7 +243,7 @@ class Worker:
         self._slots.remove(slot)
         if self._slots.holds_any and not self._leaving.begun:
             self._holding.proceed()
-        self.finished_jobs += 1
+        self.finished_jobs += slot.entered
         job = slot.job
         self._surroundings.ended(job, verdict)
         self._reporter.capture.forget(job)
