@@ -33,9 +33,8 @@ ON_POSTGRESQL: dict[str, Cost] = {
         "log records": 4.0,
         "log bytes": 400,
     },
-    # With the wait for its turn, in one round trip.
     "claim": {
-        "statements": 2 / BATCH,
+        "statements": 1 / BATCH,
         "pages": 10.2,
         "log records": 4.8,
         "log bytes": 468,

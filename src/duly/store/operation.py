@@ -20,16 +20,11 @@ Row = tuple[Any, ...]
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """One SQL text with its parameters; with `many`, run once for each of a list of them.
-
-    On PostgreSQL those with the same `turn` are run one after another, each after the commit of the
-    one before; whoever waits holds nothing, and nobody waits for a client in between.
-    """
+    """One SQL text with its parameters; with `many`, run once for each of a list of them."""
 
     text: str
     parameters: Any = None
     many: bool = False
-    turn: int | None = None
 
 
 Steps = Generator[Statement, list[Row], T]

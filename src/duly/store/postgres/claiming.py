@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from uuid import UUID
-from zlib import crc32
 
 from duly.errors import LeaseLost
 from duly.model.job import JobRecord
@@ -74,12 +73,6 @@ _ONE_IS_BUSY = "(SELECT count(*) FROM busy) = 1"
 _FROM_THE_BUSY_ONE = f"""
     SELECT busy.*, %(limit)s::integer AS share FROM busy WHERE {_ONE_IS_BUSY} UNION ALL"""
 MANY = 20
-
-# A claim that has long been at it sees jobs as they were when it began. To lock one that another
-# claim has taken meanwhile, it locks what that has become: until it is done, nobody can settle that
-# job. With many more claimers than processors everybody would wait for everybody. So claims of
-# workers that have got all they asked for, of which there will be more at once, go in TURNS rows.
-TURNS = 4
 
 
 def _busy(marked: bool) -> str:
@@ -176,7 +169,6 @@ class Claiming(Settling, Marking):
     def __init__(self, schema: str) -> None:
         super().__init__(schema)
         self.expects_many = False
-        self.finds_plenty = False
 
     def claim(self, demand: Demand, now: datetime | None = None) -> Operation[list[JobRecord]]:
         return Operation(lambda: self._claim(demand, now), atomic=False)
@@ -201,11 +193,6 @@ class Claiming(Settling, Marking):
     def _allow_silence(self, longest: timedelta) -> Steps[None]:
         yield Statement(SILENCE, {"limit": str(int(longest.total_seconds() * 1000))})
 
-    def _turn(self, demand: Demand) -> int:
-        """The number by which claims wait for each other."""
-        number = demand.worker.int % TURNS
-        return crc32(f"duly claim {number} in {self.schema} of {demand.queues}".encode())
-
     def _claim(self, demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
         marks, many = self.marks, self.expects_many
         text = _claim_text(demand.longest_waiting > 0, demand.expiring, marks is not None, many)
@@ -221,7 +208,6 @@ class Claiming(Settling, Marking):
                 "due_by": demand.due_by,
                 **(marks.parameters if marks else {}),
             },
-            turn=self._turn(demand) if self.finds_plenty else None,
         )
         read, first, *_ = rows[0]
         if read is None:
@@ -234,7 +220,6 @@ class Claiming(Settling, Marking):
             jobs = [job_record(row[1:]) for row in rows]
         jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id.int))
         self.expects_many = len(jobs) >= MANY
-        self.finds_plenty = len(jobs) >= demand.limit
         self._walked(read, len(jobs))
         if marks:
             marks.move_on(jobs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -27,7 +27,6 @@ from duly.store.postgres.arrays import adapt, as_array
 Connection = psycopg.Connection[Row]
 
 OLDEST_SERVER = 14
-TURN = "SELECT pg_advisory_xact_lock($1)"
 _NAMED = re.compile(r"%\((\w+)\)s")
 IDLE_BEFORE_CHECK = 5.0
 CONNECT_TIMEOUT = 10.0
@@ -145,13 +144,10 @@ def execute(connection: psycopg.Connection[Any], statement: Statement) -> list[R
     text, names = numbered(statement.text)
     parameters = statement.parameters
     values = [parameters[name] for name in names]
-    arguments = [as_array(each) if type(each) is list else each for each in values]
     cursor = psycopg.RawCursor(connection)
-    with ExitStack() as stack:
-        if statement.turn is not None and psycopg.Pipeline.is_supported():
-            stack.enter_context(connection.pipeline())
-            psycopg.RawCursor(connection).execute(TURN, [statement.turn])
-        cursor.execute(text, arguments, binary=True)
+    cursor.execute(
+        text, [as_array(each) if type(each) is list else each for each in values], binary=True
+    )
     result = cursor.pgresult
     return cursor.fetchall() if result is not None and result.nfields else []
 
