@@ -115,6 +115,14 @@ class PostgresDatabase:
         ((size,),) = self._ask("SELECT pg_total_relation_size('{schema}.jobs')")
         return int(size)
 
+    def table_bytes(self) -> int:
+        """What all tables take on the disk, with their indexes."""
+        ((size,),) = self._ask(
+            "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
+            " WHERE relnamespace = '{schema}'::regnamespace AND relkind = 'r'"
+        )
+        return int(size)
+
     def written_bytes(self, processes: Iterable[int]) -> int:
         """The position in the server's write-ahead log."""
         ((position,),) = self._ask("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn")

@@ -111,6 +111,10 @@ class Database(Protocol):
         """What the live jobs take on the disk, with their indexes."""
         ...
 
+    def table_bytes(self) -> int:
+        """What all tables take on the disk, with their indexes."""
+        ...
+
     def written_bytes(self, processes: Iterable[int]) -> int:
         """What was written for durability so far: the server's log, or by these processes."""
         ...

@@ -106,6 +106,10 @@ class SqliteDatabase:
         ((size,),) = self._ask("PRAGMA page_size")
         return int(pages) * int(size)
 
+    def table_bytes(self) -> int:
+        """What all tables take on the disk: the whole file once its log is in it."""
+        return self.live_bytes()
+
     def written_bytes(self, processes: Iterable[int]) -> int:
         """What these processes have handed to the kernel for writing, temporary files too."""
         return sum(psutil.Process(each).io_counters().write_chars for each in processes)
