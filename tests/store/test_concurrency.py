@@ -37,7 +37,17 @@ from duly.store.sqlite import writer as writer_module
 from duly.store.sqlite.store import SqliteStore
 from duly.store.sqlite.writer import Writer
 from tests.support.flows import FlowScene
-from tests.support.stores import LEASE, TASK, Scene, draft, failure, opened, until, worker
+from tests.support.stores import (
+    LEASE,
+    TASK,
+    Scene,
+    draft,
+    failure,
+    opened,
+    queued,
+    until,
+    worker,
+)
 
 PROCESSES = 16
 SECONDS = float(os.environ.get("DULY_HAMMER_SECONDS", "3"))
@@ -289,7 +299,7 @@ def test_of_a_shared_commit_one_bad_operation_fails_alone(tmp_path: Path) -> Non
     good = [store.enqueue([draft()], scene.now) for _ in range(40)]
     with store.transaction():
         futures: list[Future[Any]] = [
-            store._open().submit(each) for each in (*good[:20], bad, worse, *good[20:])
+            queued(store._open().writer, each) for each in (*good[:20], bad, worse, *good[20:])
         ]
     problems = [type(future.exception(PATIENCE)).__name__ for future in futures]
     assert problems == ["NoneType"] * 20 + ["KeyConflict", "StoreError"] + ["NoneType"] * 20
@@ -366,14 +376,14 @@ def test_those_who_shared_a_commit_are_waited_for_at_the_next(
         writer = store._open().writer
         together = counted_commits(writer)
         with store.transaction():
-            first = [writer.submit(store.enqueue([draft()])) for _ in range(4)]
+            first = [queued(writer, store.enqueue([draft()])) for _ in range(4)]
         for future in first:
             future.result(PATIENCE)
         until(lambda: writer._enough == 4)
         again: list[Future[Any]] = []
         for _ in range(4):
             assert not any(future.done() for future in again)
-            again.append(writer.submit(store.enqueue([draft()])))
+            again.append(queued(writer, store.enqueue([draft()])))
         for future in again:
             future.result(PATIENCE)
         assert together == [4, 4]

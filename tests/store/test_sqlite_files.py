@@ -33,7 +33,7 @@ from duly.store.sqlite.connection import connect, file_system_of
 from duly.store.sqlite.store import SqliteStore
 from duly.store.sqlite.transaction import SqliteTransaction
 from duly.store.sqlite.watch import FileWatch
-from tests.support.stores import Scene, draft, until
+from tests.support.stores import Scene, draft, queued, until
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -396,7 +396,7 @@ def test_of_a_shared_commit_only_what_did_not_fit_fails(scene: Scene, store: Sql
     operations = [scene.store.enqueue([draft(arguments='"' + "x" * 100_000 + '"')])]
     operations += [scene.store.enqueue([draft()]) for _ in range(20)]
     with store.transaction():
-        futures = [store._open().submit(each) for each in operations]
+        futures = [queued(store._open().writer, each) for each in operations]
     assert isinstance(futures[0].exception(), StoreFull)
     assert [each.exception() for each in futures[1:]] == [None] * 20
     assert scene.counts() == {("default", State.PENDING): 21}
@@ -478,7 +478,7 @@ def test_a_watcher_does_not_spin(scene: Scene, store: SqliteStore) -> None:
 
     watch._data_version = counted  # type: ignore[method-assign]
     scene.submit()
-    until(lambda: not watch.wait(0.2))
+    until(lambda: not watch.wait(1.5))
     looks = 0
     used = time.process_time()
     assert not watch.wait(2.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,9 +21,11 @@ from duly.model.journal import Journal
 from duly.model.query import Cancellation, Demand, Enqueued, Reaped, Replay
 from duly.model.settlement import Settlement, bury, retry, succeed
 from duly.model.worker import Worker
+from duly.store.operation import Operation
 from duly.store.postgres.store import PostgresStore
 from duly.store.protocol import Store
 from duly.store.sqlite.store import SqliteStore
+from duly.store.sqlite.writer import Writer
 
 ENGINES = ("sqlite", "memory", "postgres")
 FILES = ("sqlite", "postgres")
@@ -105,6 +108,13 @@ def until(condition: Callable[[], T], timeout: float = 20.0) -> T:
         if time.monotonic() > deadline:
             raise AssertionError(f"not so within {timeout:g} s")
         time.sleep(0.005)
+
+
+def queued(writer: Writer, operation: Operation[T]) -> Future[T]:
+    """An operation in the queue of SQLite's writer."""
+    future: Future[T] = Future()
+    writer.hand_in(operation, future)
+    return future
 
 
 class Scene:

@@ -19,6 +19,7 @@ from psycopg.errors import UniqueViolation
 
 from duly.errors import StoreError, StoreUnavailable
 from duly.model.journal import Journal
+from duly.store.awaiting import Awaited, fulfil
 from duly.store.migrate import SchemaVersion, require_current
 from duly.store.operation import Operation, Steps, Wake, drive
 from duly.store.postgres import carriers
@@ -218,8 +219,9 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
         engine = self._engine
         if engine is None or engine.process != os.getpid():
             engine = await asyncio.to_thread(self._open)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(engine.threads, self.run, operation)
+        awaited = Awaited[T]()
+        engine.threads.submit(fulfil, awaited, self.run, operation)
+        return await awaited.future
 
     def start(self, operation: Operation[T]) -> Future[T]:
         """See Store.start."""

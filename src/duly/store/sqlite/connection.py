@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -96,34 +95,44 @@ def execute(connection: apsw.Connection, statement: Statement) -> list[Row]:
     return list(connection.execute(statement.text, statement.parameters))
 
 
-@contextmanager
-def errors_explained(path: str) -> Iterator[None]:
-    """Turn the engine's errors into ours."""
-    where = path or "memory"
-    try:
-        yield
-    except apsw.FullError as error:
-        raise StoreFull(
+class errors_explained:  # noqa: N801
+    """A context that turns the engine's errors into ours."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, apsw.Error):
+            raise _explained(self._path or "memory", error) from error
+
+
+def _explained(where: str, error: apsw.Error) -> StoreError | ConfigurationError:
+    if isinstance(error, apsw.FullError):
+        return StoreFull(
             f"no room left for {where}: nothing of this call was stored, earlier work is kept; "
             "free some space and try again"
-        ) from error
-    except apsw.BusyError as error:
-        raise StoreUnavailable(
+        )
+    if isinstance(error, apsw.BusyError):
+        return StoreUnavailable(
             f"{where} has been locked by another process for more than {PATIENCE:g} s: "
             "look for a transaction that was left open"
-        ) from error
-    except apsw.CantOpenError as error:
-        raise StoreUnavailable(
+        )
+    if isinstance(error, apsw.CantOpenError):
+        return StoreUnavailable(
             f"cannot open {where}: {error}; does its folder exist, and may it be written to?"
-        ) from error
-    except apsw.NotADBError as error:
-        raise ConfigurationError(f"{where} is a file, but not an SQLite database") from error
-    except apsw.ReadOnlyError as error:
-        raise StoreUnavailable(f"{where} may not be written to by this user") from error
-    except (apsw.IOError, apsw.CorruptError, apsw.ProtocolError, apsw.NoMemError) as error:
-        raise StoreUnavailable(f"SQLite, {where}: {type(error).__name__}: {error}") from error
-    except apsw.Error as error:
-        raise StoreError(f"SQLite, {where}: {type(error).__name__}: {error}") from error
+        )
+    if isinstance(error, apsw.NotADBError):
+        return ConfigurationError(f"{where} is a file, but not an SQLite database")
+    if isinstance(error, apsw.ReadOnlyError):
+        return StoreUnavailable(f"{where} may not be written to by this user")
+    if isinstance(error, apsw.IOError | apsw.CorruptError | apsw.ProtocolError | apsw.NoMemError):
+        return StoreUnavailable(f"SQLite, {where}: {type(error).__name__}: {error}")
+    return StoreError(f"SQLite, {where}: {type(error).__name__}: {error}")
 
 
 def refuse_network_file_system(path: str) -> None:

@@ -131,7 +131,7 @@ class InlineSqliteStore(SqliteStore):
 
     def _tell(self, wakes: frozenset[Wake]) -> None:
         if wakes:
-            self._signal.send()
+            self._signal.send(wakes)
             for listener in tuple(self.listeners):
                 listener(wakes)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
+from duly.store.awaiting import Recipient, fulfil
 from duly.store.operation import Operation, drive
 from duly.store.sqlite.connection import connect, errors_explained, execute
 
@@ -43,9 +44,9 @@ class Readers:
                 connection.execute("ROLLBACK")
         return operation.answer(returned)
 
-    def submit(self, operation: Operation[T]) -> Future[T]:
+    def hand_in(self, operation: Operation[Any], recipient: Recipient) -> None:
         """Run it in another thread."""
-        return self._threads.submit(self.read, operation)
+        self._threads.submit(fulfil, recipient, self.read, operation)
 
     def close(self) -> None:
         """Let the reads that go on finish, then close every connection."""

@@ -254,10 +254,8 @@ class Settling:
     ) -> Operation[list[Reaped]]:
         return Operation(
             lambda: _reap(workers, cause, expired_only, now),
-            wakes=frozenset({Wake.WAITERS, Wake.WORKERS}),
+            wakes=frozenset(Wake),
         )
 
     def reap_orphans(self, cause: str, now: datetime | None = None) -> Operation[list[Reaped]]:
-        return Operation(
-            lambda: _reap_orphans(cause, now), wakes=frozenset({Wake.WAITERS, Wake.WORKERS})
-        )
+        return Operation(lambda: _reap_orphans(cause, now), wakes=frozenset(Wake))

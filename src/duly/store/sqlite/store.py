@@ -13,10 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import apsw
-
 from duly.errors import StoreError, WrongConnection
 from duly.model.journal import Journal
+from duly.store.awaiting import Awaited, Recipient
 from duly.store.operation import Operation, Wake
 from duly.store.protocol import Change
 from duly.store.sqlite.claiming import Claiming
@@ -43,7 +42,7 @@ from duly.store.sqlite.steps import StepLog
 from duly.store.sqlite.submission import Submission
 from duly.store.sqlite.transaction import SqliteTransaction
 from duly.store.sqlite.watch import CommitSignal, FileWatch, announce
-from duly.store.sqlite.writer import Enqueue, Lease, Writer
+from duly.store.sqlite.writer import Enqueue, Writer
 
 T = TypeVar("T")
 
@@ -67,39 +66,25 @@ class _Engine:
         self.writer = Writer(connection, path, TRANSACTION_LIMIT, committed, enqueue)
         # A database in memory is on one connection, the writer's.
         self._readers = Readers(path) if path else None
-        self._holder: int | None = None
         self.torn = False
         """Whether a fork came in the middle of a transaction of the thread that forked."""
 
     def run(self, operation: Operation[T]) -> T:
         if operation.writes or self._readers is None:
-            self._refuse_to_wait_for_oneself()
-            result: T = self.writer.submit(operation).result()
-            return result
+            return self.writer.run(operation)
         return self._readers.read(operation)
 
-    @contextmanager
-    def lease(self) -> Iterator[tuple[apsw.Connection, Lease]]:
-        self._refuse_to_wait_for_oneself()
-        lease = self.writer.lease()
-        connection = lease.granted.result()
-        self._holder = threading.get_ident()
-        commit = False
-        try:
-            yield connection, lease
-            commit = True
-        finally:
-            self._holder = None
-            lease.give_back(commit)
-
     def start(self, operation: Operation[T]) -> Future[T]:
-        self._refuse_to_wait_for_oneself()
-        return self.submit(operation)
+        self.writer.refuse_to_wait_for_oneself()
+        future: Future[T] = Future()
+        self.hand_in(operation, future)
+        return future
 
-    def submit(self, operation: Operation[T]) -> Future[T]:
+    def hand_in(self, operation: Operation[T], recipient: Recipient) -> None:
         if operation.writes or self._readers is None:
-            return self.writer.submit(operation)
-        return self._readers.submit(operation)
+            self.writer.hand_in(operation, recipient)
+        else:
+            self._readers.hand_in(operation, recipient)
 
     def close(self) -> None:
         self.writer.close()
@@ -107,7 +92,7 @@ class _Engine:
             self._readers.close()
 
     def suspend(self) -> None:
-        self.torn = self._holder == threading.get_ident()
+        self.torn = self.writer.is_used_here()
         if not self.torn:
             self.writer.suspend()
             if self._readers is not None:
@@ -119,14 +104,6 @@ class _Engine:
             if self._readers is not None:
                 self._readers.resume()
         self.torn = False
-
-    def _refuse_to_wait_for_oneself(self) -> None:
-        if self._holder == threading.get_ident():
-            raise StoreError(
-                "this thread holds the only writer in a transaction() block of another coroutine, "
-                "and would wait for itself: use `await ...aenqueue(...)`, and let only one "
-                "coroutine at a time into such a block, with an asyncio.Lock"
-            )
 
 
 class SqliteStore(
@@ -176,7 +153,9 @@ class SqliteStore(
         engine = self._engine
         if engine is None or engine.process != os.getpid():
             engine = await asyncio.to_thread(self._open)
-        return await asyncio.wrap_future(engine.submit(operation))
+        awaited = Awaited[T]()
+        engine.hand_in(operation, awaited)
+        return await awaited.future
 
     def start(self, operation: Operation[T]) -> Future[T]:
         """See Store.start."""
@@ -185,7 +164,7 @@ class SqliteStore(
     @contextmanager
     def transaction(self) -> Iterator[SqliteTransaction]:
         """See Store.transaction. It holds the only writer: keep it short."""
-        with self._open().lease() as (connection, lease):
+        with self._open().writer.lease() as (connection, lease):
             yield SqliteTransaction(connection, lease, self.path, self)
 
     def carry(self, connection: object) -> SqliteTransaction:
@@ -205,9 +184,9 @@ class SqliteStore(
         return _OffLoop(self.carry(connection))
 
     def watch(self, wake: Wake) -> Change:
-        """See Store.watch. A commit does not tell whom it concerns: everybody is woken."""
+        """See Store.watch. In memory, every commit wakes everybody."""
         self._open()
-        return FileWatch(self.path) if self.path else self._signal.watch()
+        return FileWatch(self.path, wake) if self.path else self._signal.watch()
 
     def migrate(self) -> list[str]:
         """See Store.migrate. An embedded store migrates whenever it is opened."""

@@ -123,6 +123,8 @@ def _replace(existing: JobRecord, draft: Draft, instant: datetime) -> Steps[Enqu
 
 
 def _insert(drafts: Sequence[Draft], instant: datetime) -> Steps[list[Enqueued]]:
+    if len(drafts) == 1:
+        return (yield from _insert_one(drafts[0], instant))
     differing, columns = by_field(drafts)
     alike = differing == OWN
     lanes = {(draft.queue, draft.task, draft.priority) for draft in drafts[: 1 if alike else None]}
@@ -139,6 +141,14 @@ def _insert(drafts: Sequence[Draft], instant: datetime) -> Steps[list[Enqueued]]
     existing = yield from read_jobs(repeated)
     known = {job.id: Enqueued(job, created=False) for job in existing if job is not None}
     return [known.get(draft.id) or Enqueued(draft, True, False, instant) for draft in drafts]
+
+
+def _insert_one(draft: Draft, instant: datetime) -> Steps[list[Enqueued]]:
+    yield Statement(LANE, (draft.queue, draft.task, draft.priority))
+    if (yield Statement(INSERT_NEW, job_row(draft.stored(instant)))):
+        return [Enqueued(draft, True, False, instant)]
+    (existing,) = yield from read_jobs([draft.id])
+    return [Enqueued(draft if existing is None else existing, existing is None, False, instant)]
 
 
 def _insert_alike(

@@ -12,25 +12,31 @@ from contextlib import suppress
 
 import apsw
 
+from duly.store.operation import Wake
 from duly.store.sqlite.connection import connect
 from duly.store.sqlite.forking import register
 
 _IN_ATTRIB = 0x4
 _IN_IGNORED = 0x8000
 _EVENT = struct.Struct("iIII")
+_EVENTS = 4096
 _POLL = 0.02
 _LOOK = 1.0
 """How long a commit may go unnoticed whose process was killed before it could tell, in seconds."""
+_BELLS = {Wake.WORKERS: "-wal", Wake.WAITERS: "-shm", Wake.SCHEDULERS: ""}
+"""The file of a database whose times are set to wake somebody."""
 
 
-def announce(path: str) -> None:
-    """Tell the watchers of this database, in every process, of a commit.
+def announce(path: str, wakes: frozenset[Wake]) -> None:
+    """Tell those whom a commit to this database may concern, in every process.
 
-    The kernel reports it to them when somebody sets the times of the log. That the log was written
-    it would report too, but before the commit is on the disk, and to everybody for every page.
+    The kernel reports it to them when somebody sets the times of their file. That the log was
+    written it would report too, but before the commit is on the disk, and to everybody for every
+    page.
     """
-    with suppress(OSError):
-        os.utime(f"{path}-wal")
+    for wake in wakes:
+        with suppress(OSError):
+            os.utime(path + _BELLS[wake])
 
 
 class CommitSignal:
@@ -40,7 +46,7 @@ class CommitSignal:
         self._changed = threading.Condition()
         self._count = 0
 
-    def send(self) -> None:
+    def send(self, wakes: frozenset[Wake]) -> None:
         """Tell the watchers."""
         with self._changed:
             self._count += 1
@@ -85,14 +91,16 @@ class MemoryWatch:
 class FileWatch:
     """Waits for the kernel to report what `announce` did.
 
-    That is a hint: what counts is data_version, which changes with every commit of another
-    connection.
+    Whoever was killed between a commit and that has told nobody: so, now and then, it looks at
+    data_version, which changes with every commit of another connection. Where the kernel does not
+    help, it looks often.
     """
 
     hears = True
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, wake: Wake) -> None:
         self._path = path
+        self._bell = path + _BELLS[wake]
         self._connection: apsw.Connection | None = None
         self._notifier: int | None = None
         self._in_use = threading.Lock()
@@ -100,17 +108,23 @@ class FileWatch:
         with self._in_use:
             self._open()
             self._version = self._data_version()
+        self._looked = time.monotonic()
 
     def wait(self, timeout: float) -> bool:
         """See duly.store.protocol.Change."""
-        deadline = time.monotonic() + timeout
+        now = time.monotonic()
+        deadline = now + timeout
         while True:
-            if self._moved():
+            pause = _POLL if self._notifier is None else _LOOK
+            if self._heard(max(0.0, min(deadline, self._looked + pause) - now)):
                 return True
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
+            now = time.monotonic()
+            if now >= self._looked + pause or self._connection is None:
+                self._looked = now
+                if self._moved():
+                    return True
+            if now >= deadline:
                 return False
-            self._sleep(remaining)
 
     def close(self) -> None:
         """Let go of the connection and the kernel's watch."""
@@ -132,9 +146,9 @@ class FileWatch:
     def _open(self) -> None:
         self._connection = connect(self._path, read_only=True)
         self._data_version()
-        # The last to close a file removes its log: this one may be another than before.
+        # The last to close a database removes its log: this one may be another than before.
         self._unwatch()
-        self._notifier = _watch_file(f"{self._path}-wal")
+        self._notifier = _watch_file(self._bell)
 
     def _data_version(self) -> int:
         assert self._connection is not None
@@ -157,14 +171,18 @@ class FileWatch:
         if notifier is not None:
             os.close(notifier)
 
-    def _sleep(self, longest: float) -> None:
+    def _heard(self, longest: float) -> bool:
+        """Wait for a report."""
         if self._notifier is None:
-            time.sleep(min(longest, _POLL))
-            return
-        readable, _, _ = select.select([self._notifier], [], [], min(longest, _LOOK))
-        if readable and _forgotten(os.read(self._notifier, 65536)):
+            time.sleep(longest)
+            return False
+        readable, _, _ = select.select([self._notifier], [], [], longest)
+        if not readable:
+            return False
+        if _forgotten(os.read(self._notifier, _EVENTS)):
             # The log was removed by the last writer that left; from now on, look at times.
             self._unwatch()
+        return True
 
 
 def _watch_file(path: str) -> int | None:

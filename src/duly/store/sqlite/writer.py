@@ -1,22 +1,26 @@
-"""The one writer of a process: a thread with a connection, and commits that callers share."""
+"""The one writer of a process: a connection, a thread, and commits that callers share."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
 from duly.errors import StoreError, TransactionEnded
 from duly.model.job import Draft
 from duly.model.query import Enqueued
-from duly.store.operation import Operation, drive
+from duly.store.awaiting import Recipient
+from duly.store.operation import Operation, Wake, drive
 from duly.store.sqlite.connection import connect, errors_explained, execute
+
+T = TypeVar("T")
 
 SHARED_COMMIT = 256
 LONG_HOLD = 0.05
@@ -49,7 +53,7 @@ class Lease:
         return self._returned.wait(limit)
 
 
-Request = tuple[Operation[Any], "Future[Any]"]
+Request = tuple[Operation[Any], Recipient]
 Outcome = tuple[Request, Any, BaseException | None]
 Enqueue = Callable[[Sequence[Draft]], Operation[list[Enqueued]]]
 
@@ -57,9 +61,11 @@ Enqueue = Callable[[Sequence[Draft]], Operation[list[Enqueued]]]
 class Writer:
     """Runs operations one after another; those that wait together are committed together.
 
-    Where there are several, each has a savepoint of its own, so that one that fails takes nothing
-    with it; only submissions that may be shared have one together, and each its own if that fails.
-    The future of an operation is resolved after the commit that made it durable.
+    Whoever finds nobody writing does so in his own thread, and is spared two changes of threads.
+    He never works for others: he may be interrupted at any point. Others queue for the writer's
+    thread. Where there are several, each has a savepoint of its own, so that one that fails takes
+    nothing with it; only submissions that may be shared have one together, and each its own if that
+    fails. Whoever waits for an operation hears of it after the commit that made it durable.
     """
 
     def __init__(
@@ -67,7 +73,7 @@ class Writer:
         connection: apsw.Connection,
         path: str,
         lease_limit: float,
-        committed: Callable[[], None],
+        committed: Callable[[frozenset[Wake]], None],
         enqueue: Enqueue,
     ) -> None:
         self._path = path
@@ -78,23 +84,65 @@ class Writer:
         self._filled = threading.Condition()
         self._enough = 1
         """How many requests in the queue the thread waits for."""
+        self._returning = 0
+        """How many submissions the thread is storing together, or waits for to come again."""
+        self._turn = threading.Lock()
+        """Held by the thread that uses the connection, or has lent it."""
+        self._user = 0
         self._closing = False
         self._suspending = False
         self._connection: apsw.Connection | None = connection
         self._thread = threading.Thread(target=self._work, name="duly-sqlite-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, operation: Operation[Any]) -> Future[Any]:
-        """Queue an operation."""
-        future: Future[Any] = Future()
-        self._put((operation, future))
-        return future
+    def run(self, operation: Operation[T]) -> T:
+        """Run an operation, at once if nobody else writes."""
+        self.refuse_to_wait_for_oneself()
+        if not self._queue and self._returning < 2 and not self._turn.locked():
+            with self._turn:
+                self._user = threading.get_ident()
+                if self._connection is not None:
+                    returned = self._transact(lambda each: self._drive(operation, each))
+                    if operation.wakes:
+                        self._committed(operation.wakes)
+                    return operation.answer(returned)
+        future: Future[T] = Future()
+        self.hand_in(operation, future)
+        return future.result()
 
-    def lease(self) -> Lease:
-        """Queue for the connection itself."""
+    def is_used_here(self) -> bool:
+        """Whether this thread is in the middle of a transaction."""
+        return self._user == threading.get_ident() and self._turn.locked()
+
+    def refuse_to_wait_for_oneself(self) -> None:
+        """Raise an error if this thread is in the middle of a transaction."""
+        if self.is_used_here():
+            raise StoreError(
+                "this thread is in the middle of a transaction on the only writer, and would wait "
+                "for itself. In a transaction() block of another coroutine, use `await "
+                "...aenqueue(...)`, and let only one coroutine at a time into such a block, with "
+                "an asyncio.Lock; in a signal handler, leave a note and submit the job later"
+            )
+
+    def hand_in(self, operation: Operation[Any], recipient: Recipient) -> None:
+        """Queue an operation whose outcome somebody waits for."""
+        self._put((operation, recipient))
+
+    @contextmanager
+    def lease(self) -> Iterator[tuple[apsw.Connection, Lease]]:
+        """The connection itself, in a transaction that ends with the block."""
+        self.refuse_to_wait_for_oneself()
         lease = Lease()
         self._put(lease)
-        return lease
+        connection = lease.granted.result()
+        self._user = threading.get_ident()
+        commit = False
+        try:
+            yield connection, lease
+            commit = True
+        finally:
+            self._user = 0
+            lease.give_back(commit)
 
     def close(self) -> None:
         """Finish what is queued, then end the thread and close the connection."""
@@ -126,10 +174,9 @@ class Writer:
                 self._filled.notify()
 
     def _work(self) -> None:
-        submitters = 0
         while True:
             with self._filled:
-                self._gather(submitters)
+                self._gather()
                 while self._suspending or not (self._queue or self._closing):
                     if self._suspending:
                         self._let_go()
@@ -144,22 +191,27 @@ class Writer:
                         lease = item
                         break
                     batch.append(item)
-            submitters = sum(1 for operation, _ in batch if operation.drafts)
+            self._returning = sum(1 for operation, _ in batch if operation.drafts)
             if batch:
-                self._commit(batch)
+                with self._turn:
+                    self._user = threading.get_ident()
+                    self._commit(batch)
             if lease is not None:
                 started = time.monotonic()
-                self._serve(lease)
+                with self._turn:
+                    self._user = threading.get_ident()
+                    self._serve(lease)
                 self._let_others_in(time.monotonic() - started)
         with self._filled:
             self._let_go()
 
-    def _gather(self, submitters: int) -> None:
-        """Wait for the return of so many who submitted, but not for long."""
-        if submitters > 1:
-            self._enough = submitters
+    def _gather(self) -> None:
+        """Wait for the return of those who submitted together, but not for long."""
+        if self._returning > 1:
+            self._enough = self._returning
             self._filled.wait_for(self._has_enough, GATHERING)
             self._enough = 1
+        self._returning = 0
 
     def _has_enough(self) -> bool:
         return len(self._queue) >= self._enough or self._closing or self._suspending
@@ -171,48 +223,55 @@ class Writer:
             time.sleep(min(held * REST_AFTER_HOLD, LONGEST_REST))
 
     def _let_go(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        with self._turn:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
         self._filled.notify_all()
 
-    def _begin(self) -> apsw.Connection:
-        """The connection, with a transaction begun; opened again if it was let go."""
+    def _ready(self) -> apsw.Connection:
+        """The connection, in no transaction; opened again if it was let go."""
+        if self._connection is None:
+            self._connection = connect(self._path)
+        if self._connection.in_transaction:
+            # Whoever was here before was interrupted before he could undo what he had begun.
+            self._connection.execute("ROLLBACK")
+        return self._connection
+
+    def _transact(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Do something in a transaction."""
         with errors_explained(self._path):
-            if self._connection is None:
-                self._connection = connect(self._path)
-            self._connection.execute("BEGIN IMMEDIATE")
-            return self._connection
+            connection = self._ready()
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                result = work(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        return result
 
     def _commit(self, batch: list[Request]) -> None:
         batch = [request for request in batch if request[1].set_running_or_notify_cancel()]
         try:
-            connection = self._begin()
+            outcomes = self._transact(lambda connection: self._perform(batch, connection))
         except BaseException as error:
-            for _, future in batch:
-                future.set_exception(error)
-            return
-        try:
-            with errors_explained(self._path):
-                outcomes = self._perform(batch, connection)
-                connection.execute("COMMIT")
-        except BaseException as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            for _, future in batch:
-                future.set_exception(error)
+            for _, recipient in batch:
+                recipient.set_exception(error)
             return
         # Reads come here too when the database is in memory: whoever looks must wake nobody.
-        if any(operation.wakes for operation, _ in batch):
-            self._committed()
-        for (operation, future), returned, failure in outcomes:
+        wakes = frozenset[Wake]().union(*[operation.wakes for operation, _ in batch])
+        if wakes:
+            self._committed(wakes)
+        for (operation, recipient), returned, failure in outcomes:
             if failure is not None:
-                future.set_exception(failure)
+                recipient.set_exception(failure)
                 continue
             try:
-                future.set_result(operation.answer(returned))
+                recipient.set_result(operation.answer(returned))
             except BaseException as error:
-                future.set_exception(error)
+                recipient.set_exception(error)
 
     def _perform(self, batch: list[Request], connection: apsw.Connection) -> list[Outcome]:
         """Run the operations; one that fails alone is rolled back with the transaction."""
@@ -257,13 +316,15 @@ class Writer:
         connection.execute("RELEASE operation")
         return result, None
 
-    def _drive(self, operation: Operation[Any], connection: apsw.Connection) -> Any:
+    def _drive(self, operation: Operation[T], connection: apsw.Connection) -> T:
         with errors_explained(self._path):
             return drive(operation.start(), lambda each: execute(connection, each))
 
     def _serve(self, lease: Lease) -> None:
         try:
-            connection = self._begin()
+            with errors_explained(self._path):
+                connection = self._ready()
+                connection.execute("BEGIN IMMEDIATE")
         except BaseException as error:
             lease.granted.set_exception(error)
             return
@@ -297,7 +358,7 @@ class Writer:
                 )
             )
             return
-        self._committed()
+        self._committed(frozenset(Wake))
         lease.ended.set_result(None)
 
 

@@ -1,0 +1,232 @@
+"""Who does the writing on SQLite: the caller while he is alone, else the writer's thread."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from duly.errors import StoreError
+from duly.model.job import State
+from duly.store.operation import Operation, Statement, Steps, Wake
+from duly.store.sqlite.store import SqliteStore
+from tests.support.stores import Scene, draft, queued, until
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    with closing(SqliteStore(str(tmp_path / "duly.db"))) as store:
+        store.run(store.counts())
+        yield store
+
+
+@pytest.fixture
+def scene(store: SqliteStore) -> Scene:
+    return Scene(store)
+
+
+def telling(store: SqliteStore, told: list[int]) -> Operation[None]:
+    """An operation that tells which thread runs it."""
+
+    def steps() -> Steps[None]:
+        told.append(threading.get_ident())
+        yield from store.enqueue([draft()]).start()
+
+    return Operation(steps)
+
+
+def interrupted(by: BaseException) -> Operation[None]:
+    """An operation in the middle of which its thread is interrupted."""
+
+    def steps() -> Steps[None]:
+        yield Statement("INSERT INTO lanes (queue, task, priority) VALUES ('q', 't', 50)")
+        raise by
+
+    return Operation(steps)
+
+
+def test_who_is_alone_writes_in_his_own_thread(store: SqliteStore) -> None:
+    told: list[int] = []
+    store.run(telling(store, told))
+    assert told == [threading.get_ident()]
+
+
+def test_who_comes_while_another_writes_queues_for_the_writer_s_thread(store: SqliteStore) -> None:
+    told: list[int] = []
+    with ThreadPoolExecutor(1) as threads:
+        with store.transaction():
+            waiting = threads.submit(store.run, telling(store, told))
+            until(lambda: len(store._open().writer._queue) == 1)
+            assert not told
+        waiting.result(PATIENCE)
+    assert told == [store._open().writer._thread.ident]
+
+
+def test_who_comes_while_others_are_waited_for_shares_their_commit(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duly.store.sqlite.writer.GATHERING", PATIENCE)
+    writer = store._open().writer
+    with store.transaction():
+        first = [queued(writer, store.enqueue([draft()])) for _ in range(2)]
+    for future in first:
+        future.result(PATIENCE)
+    with ThreadPoolExecutor(2) as threads:
+        again = threads.submit(store.run, store.enqueue([draft()]))
+        until(lambda: len(writer._queue) == 1)
+        other = threads.submit(store.run, store.enqueue([draft()]))
+        assert len(again.result(PATIENCE)) == len(other.result(PATIENCE)) == 1
+
+
+@pytest.mark.parametrize("by", [KeyboardInterrupt(), SystemExit(), ValueError("not now")])
+def test_an_interrupted_caller_leaves_nothing_behind(
+    scene: Scene, store: SqliteStore, by: BaseException
+) -> None:
+    with pytest.raises(type(by)):
+        store.run(interrupted(by))
+    scene.submit()
+    assert scene.counts() == {("default", State.PENDING): 1}
+
+
+def test_one_who_could_not_even_undo_is_undone_by_the_next(
+    scene: Scene, store: SqliteStore
+) -> None:
+    connection = store._open().writer._connection
+    assert connection is not None
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT INTO lanes (queue, task, priority) VALUES ('q', 't', 50)")
+    scene.submit()
+    with store.transaction() as mine:
+        assert mine.execute("SELECT count(*) FROM lanes WHERE queue = 'q'") == [(0,)]
+    assert scene.counts() == {("default", State.PENDING): 1}
+
+
+def test_a_signal_handler_does_not_wait_for_the_code_it_interrupted(
+    scene: Scene, store: SqliteStore
+) -> None:
+    refused: list[str] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        with pytest.raises(StoreError) as caught:
+            store.run(store.enqueue([draft()]))
+        refused.append(str(caught.value))
+
+    def steps() -> Steps[None]:
+        signal.raise_signal(signal.SIGUSR1)
+        yield from store.enqueue([draft()]).start()
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        store.run(Operation(steps))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert "in a signal handler" in refused[0]
+    scene.submit()
+    assert scene.counts() == {("default", State.PENDING): 2}
+
+
+def test_a_fork_in_the_middle_of_a_write_is_refused_in_the_child_and_harms_nobody(
+    scene: Scene, store: SqliteStore
+) -> None:
+    statuses: list[int] = []
+
+    def steps() -> Steps[None]:
+        child = os.fork()
+        if child == 0:
+            try:
+                store.run(store.enqueue([draft()]))
+            except StoreError:
+                os._exit(3)
+            os._exit(0)
+        statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        yield from store.enqueue([draft()]).start()
+
+    store.run(Operation(steps))
+    assert statuses == [3]
+    scene.submit()
+    assert scene.counts() == {("default", State.PENDING): 2}
+
+
+def test_a_fork_waits_for_another_thread_s_write(scene: Scene, store: SqliteStore) -> None:
+    writing, go_on = threading.Event(), threading.Event()
+
+    def steps() -> Steps[None]:
+        yield from store.enqueue([draft()]).start()
+        writing.set()
+        go_on.wait(PATIENCE)
+
+    with ThreadPoolExecutor(1) as threads:
+        written = threads.submit(store.run, Operation(steps))
+        assert writing.wait(PATIENCE)
+        threading.Timer(0.2, go_on.set).start()
+        child = os.fork()
+        if child == 0:
+            store.run(store.enqueue([draft()]))
+            os._exit(0)
+        assert go_on.is_set()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        written.result(PATIENCE)
+    assert scene.counts() == {("default", State.PENDING): 2}
+
+
+SHARED = """
+import sys
+from pathlib import Path
+
+from duly.store.sqlite.store import SqliteStore
+from tests.support.stores import draft
+
+store = SqliteStore(sys.argv[1])
+for _ in range(200):
+    store.run(store.enqueue([draft()]))
+"""
+
+
+def test_two_processes_and_several_threads_lose_nothing(scene: Scene, store: SqliteStore) -> None:
+    others = [subprocess.Popen([sys.executable, "-c", SHARED, store.path]) for _ in range(2)]
+    with ThreadPoolExecutor(4) as threads:
+        done = threads.map(lambda _: store.run(store.enqueue([draft()])), range(400))
+        assert len(list(done)) == 400
+    assert [each.wait(PATIENCE) for each in others] == [0, 0]
+    assert scene.counts() == {("default", State.PENDING): 800}
+
+
+@pytest.mark.parametrize("wake", list(Wake))
+def test_a_commit_wakes_only_those_whom_it_concerns(store: SqliteStore, wake: Wake) -> None:
+    with (
+        closing(store.watch(Wake.WORKERS)) as workers,
+        closing(store.watch(Wake.WAITERS)) as waiters,
+        closing(store.watch(Wake.SCHEDULERS)) as schedulers,
+    ):
+        watches = {Wake.WORKERS: workers, Wake.WAITERS: waiters, Wake.SCHEDULERS: schedulers}
+        # To open a database as root sets the owner of its files, and that is heard too.
+        until(lambda: not any(watch.wait(0.05) for watch in watches.values()))
+
+        def steps() -> Steps[None]:
+            yield Statement("INSERT INTO lanes (queue, task, priority) VALUES ('q', 't', 50)")
+
+        store.run(Operation(steps, wakes=frozenset({wake})))
+        assert {each: watch.wait(0.1) for each, watch in watches.items()} == {
+            each: each is wake for each in Wake
+        }
+
+
+def test_what_its_author_could_not_tell_of_is_noticed_all_the_same(store: SqliteStore) -> None:
+    def steps() -> Steps[None]:
+        yield Statement("INSERT INTO lanes (queue, task, priority) VALUES ('q', 't', 50)")
+
+    with closing(store.watch(Wake.WORKERS)) as watch:
+        until(lambda: not watch.wait(0.05))
+        store.run(Operation(steps))
+        assert watch.wait(PATIENCE)
