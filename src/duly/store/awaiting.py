@@ -1,17 +1,18 @@
-"""Answers from a thread to a coroutine."""
+"""Answers from one thread to another, or to a coroutine."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 T = TypeVar("T")
 
 
 class Recipient(Protocol):
-    """Whoever waits for an outcome: a `concurrent.futures.Future`, or a coroutine."""
+    """Whoever waits for an outcome: a `concurrent.futures.Future`, a thread, or a coroutine."""
 
     def set_running_or_notify_cancel(self) -> bool:
         """Whether the outcome is still wanted, now that the work begins."""
@@ -19,6 +20,44 @@ class Recipient(Protocol):
 
     def set_result(self, result: Any, /) -> None: ...
     def set_exception(self, exception: BaseException, /) -> None: ...
+
+
+class Blocked(Generic[T]):
+    """What a thread waits for, and nothing else, and another sets: a fraction of the work of a
+    `concurrent.futures.Future`."""
+
+    __slots__ = ("_error", "_result", "_set")
+
+    def __init__(self) -> None:
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._set = threading.Lock()
+        self._set.acquire()
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """See Recipient."""
+        return True
+
+    def set_result(self, result: T, /) -> None:
+        """Let the thread go on."""
+        self._result = result
+        self._set.release()
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Let the thread's `wait` fail."""
+        self._error = exception
+        self._set.release()
+
+    def wait(self) -> T:
+        """Block until the outcome is there. Once only."""
+        self._set.acquire()
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                # Or the error, which holds this frame, would be held by it.
+                del self
+        return cast(T, self._result)
 
 
 class Awaited(Generic[T]):

@@ -6,11 +6,11 @@ import copy
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 
 from duly.errors import StoreError, StoreUnavailable
 from duly.model.job import Draft
 from duly.model.query import Enqueued
+from duly.store.awaiting import Blocked
 from duly.store.operation import Operation
 
 MOST = 64
@@ -18,7 +18,7 @@ MOST = 64
 
 Enqueue = Callable[[Sequence[Draft]], Operation[list[Enqueued]]]
 Run = Callable[[Operation[list[Enqueued]]], list[Enqueued]]
-Request = tuple[Operation[list[Enqueued]], "Future[list[Enqueued]]"]
+Request = tuple[Operation[list[Enqueued]], Blocked[list[Enqueued]]]
 
 
 class SharedSubmissions:
@@ -46,7 +46,7 @@ class SharedSubmissions:
                 return self._run(operation)
             finally:
                 self._alone.release()
-        return self._put(operation).result()
+        return self._put(operation).wait()
 
     def close(self) -> None:
         """Store what waits, and end."""
@@ -56,8 +56,8 @@ class SharedSubmissions:
         if self._thread is not None:
             self._thread.join()
 
-    def _put(self, operation: Operation[list[Enqueued]]) -> Future[list[Enqueued]]:
-        future: Future[list[Enqueued]] = Future()
+    def _put(self, operation: Operation[list[Enqueued]]) -> Blocked[list[Enqueued]]:
+        blocked = Blocked[list[Enqueued]]()
         with self._filled:
             if self._closing:
                 raise StoreError("the store is being closed")
@@ -65,9 +65,9 @@ class SharedSubmissions:
                 name = "duly-submissions"
                 self._thread = threading.Thread(target=self._work, name=name, daemon=True)
                 self._thread.start()
-            self._waiting.append((operation, future))
+            self._waiting.append((operation, blocked))
             self._filled.notify()
-        return future
+        return blocked
 
     def _work(self) -> None:
         while True:
@@ -86,25 +86,25 @@ class SharedSubmissions:
         try:
             answers = self._run(self._enqueue(drafts))
         except StoreUnavailable as error:
-            for _, future in batch:
-                future.set_exception(copy.copy(error))
+            for _, blocked in batch:
+                blocked.set_exception(copy.copy(error))
         except Exception as error:
             self._store_apart(batch, error)
         else:
             start = 0
-            for operation, future in batch:
+            for operation, blocked in batch:
                 end = start + len(operation.drafts)
-                future.set_result(answers[start:end])
+                blocked.set_result(answers[start:end])
                 start = end
 
     def _store_apart(self, batch: list[Request], refusal: Exception) -> None:
         """One of them is refused: that is not the others' fault."""
-        for operation, future in batch:
+        for operation, blocked in batch:
             error: BaseException = refusal
             if len(batch) > 1:
                 try:
-                    future.set_result(self._run(operation))
+                    blocked.set_result(self._run(operation))
                     continue
                 except BaseException as own:
                     error = own
-            future.set_exception(error)
+            blocked.set_exception(error)

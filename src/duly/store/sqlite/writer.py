@@ -16,7 +16,7 @@ import apsw
 from duly.errors import StoreError, TransactionEnded
 from duly.model.job import Draft
 from duly.model.query import Enqueued
-from duly.store.awaiting import Recipient
+from duly.store.awaiting import Blocked, Recipient
 from duly.store.operation import Operation, Wake, drive
 from duly.store.sqlite.connection import connect, errors_explained, execute
 
@@ -106,9 +106,9 @@ class Writer:
                     if operation.wakes:
                         self._committed(operation.wakes)
                     return operation.answer(returned)
-        future: Future[T] = Future()
-        self.hand_in(operation, future)
-        return future.result()
+        blocked = Blocked[T]()
+        self.hand_in(operation, blocked)
+        return blocked.wait()
 
     def is_used_here(self) -> bool:
         """Whether this thread is in the middle of a transaction."""
