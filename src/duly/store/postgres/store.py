@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 from weakref import WeakSet
@@ -21,7 +22,7 @@ from duly.errors import StoreError, StoreUnavailable
 from duly.model.journal import Journal
 from duly.store.awaiting import Awaited, fulfil
 from duly.store.migrate import SchemaVersion, require_current
-from duly.store.operation import Operation, Steps, Wake, drive
+from duly.store.operation import Operation, Row, Statement, Steps, Wake, drive
 from duly.store.postgres import carriers
 from duly.store.postgres.connection import (
     CONNECT_TIMEOUT,
@@ -52,6 +53,7 @@ from duly.store.postgres.schema import (
 )
 from duly.store.postgres.sharing import SharedSubmissions
 from duly.store.postgres.steps import StepLog
+from duly.store.postgres.together import SUPPORTED, execute_together
 from duly.store.postgres.watch import Listener, Notifier, channel
 
 T = TypeVar("T")
@@ -60,7 +62,7 @@ POOL_SIZE = 10
 KEPT_FOR_VERBS = 2
 TRIES = 5
 # A hint need not be on the disk: its commit does not wait for the log.
-NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, '')"
+HINT = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%(channel)s::text, '')"
 PAUSES = (0.05, 0.2, 0.5, 1.0)
 
 
@@ -105,6 +107,18 @@ class _Engine:
         finally:
             self._for_transactions.release()
 
+    def hints_at_once(self, connection: psycopg.Connection[Any]) -> bool:
+        """Whether a submission is to carry its notification with it: there were none of late, and
+        no pooler stands between."""
+        possible = SUPPORTED and connection.prepare_threshold is not None
+        return possible and self.notifier.rests()
+
+    def execute_and_hint(
+        self, connection: psycopg.Connection[Any], statement: Statement
+    ) -> list[Row]:
+        """Run a statement of a submission, and wake the workers as soon as it is committed."""
+        return execute_together(connection, [statement, self._hint(Wake.WORKERS)])[0]
+
     def tell(self, wakes: frozenset[Wake], connection: psycopg.Connection[Any]) -> None:
         """Send notifications on this connection now if it is about work and there were none of
         late; else soon."""
@@ -135,9 +149,12 @@ class _Engine:
         with suppress(psycopg.Error), self.pool.connection() as connection:
             self._send_on(connection, wakes)
 
+    def _hint(self, wake: Wake) -> Statement:
+        return Statement(HINT, {"channel": channel(self.schema, wake)})
+
     def _send_on(self, connection: psycopg.Connection[Any], wakes: frozenset[Wake]) -> None:
         for wake in wakes:
-            connection.execute(NOTIFY, (channel(self.schema, wake),), prepare=True)
+            execute(connection, self._hint(wake))
 
 
 class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Events, JournalLog):
@@ -312,6 +329,8 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
                         sent = operation.writes
                 else:
                     sent = operation.writes
+                    if operation.drafts and engine.hints_at_once(connection):
+                        return drive(start(), partial(engine.execute_and_hint, connection))
                     result = drive(start(), lambda each: execute(connection, each))
                 if operation.wakes and (result or not operation.quiet):
                     engine.tell(operation.wakes, connection)
