@@ -33,8 +33,8 @@ def execute_together(
 ) -> list[list[Row]]:
     """Run statements one after another, each committed by itself, with one trip to the server.
 
-    The connection is direct, in no transaction, and has been seen by `configure`. An error is that of the
-    first statement that failed; the others have been run all the same.
+    The connection is direct, in no transaction, and has been seen by `configure`. An error is that
+    of the first statement that failed; the others have been run all the same.
     """
     pgconn = connection.pgconn
     prepared: Prepared = connection.__dict__.setdefault("duly_prepared", {})
