@@ -13,11 +13,13 @@ from contextlib import closing
 from pathlib import Path
 from types import FrameType
 
+import apsw
 import pytest
 
 from duly.errors import StoreError
 from duly.model.job import State
 from duly.store.operation import Operation, Statement, Steps, Wake
+from duly.store.sqlite.connection import connect
 from duly.store.sqlite.store import SqliteStore
 from tests.support.stores import Scene, draft, queued, until
 
@@ -178,6 +180,70 @@ def test_a_fork_waits_for_another_thread_s_write(scene: Scene, store: SqliteStor
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         written.result(PATIENCE)
     assert scene.counts() == {("default", State.PENDING): 2}
+
+
+def test_a_fork_waits_for_a_connection_that_is_being_opened(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, go_on = threading.Event(), threading.Event()
+
+    def slowly(path: str) -> apsw.Connection:
+        opening.set()
+        go_on.wait(PATIENCE)
+        return connect(path)
+
+    writer = store._open().writer
+    with ThreadPoolExecutor(1) as threads:
+        store.suspend()
+        monkeypatch.setattr("duly.store.sqlite.writer.connect", slowly)
+        written = threads.submit(writer.run, store.enqueue([draft()]))
+        until(lambda: len(writer._queue) == 1)
+        store.resume()
+        assert opening.wait(PATIENCE)
+        threading.Timer(0.2, go_on.set).start()
+        store.suspend()
+        assert go_on.is_set()
+        assert writer._connection is None
+        store.resume()
+        written.result(PATIENCE)
+
+
+def test_an_event_loop_goes_on_while_a_fork_waits_for_a_write(store: SqliteStore) -> None:
+    writing, go_on = threading.Event(), threading.Event()
+
+    def steps() -> Steps[None]:
+        yield from store.enqueue([draft()]).start()
+        writing.set()
+        go_on.wait(PATIENCE)
+
+    writer = store._open().writer
+    with ThreadPoolExecutor(2) as threads:
+        written = threads.submit(store.run, Operation(steps))
+        assert writing.wait(PATIENCE)
+        suspended = threads.submit(writer.suspend)
+        until(lambda: writer._suspending)
+        handed_in = queued(writer, store.enqueue([draft()]))
+        assert not suspended.done()
+        go_on.set()
+        suspended.result(PATIENCE)
+        writer.resume()
+        handed_in.result(PATIENCE)
+        written.result(PATIENCE)
+
+
+def test_a_reader_who_was_interrupted_is_no_trouble_to_the_next(
+    scene: Scene, store: SqliteStore
+) -> None:
+    scene.submit()
+    assert scene.counts()
+    readers = store._open()._readers
+    assert readers is not None
+    used = [place.connection for place in readers._places if place.connection is not None]
+    assert used
+    for connection in used:
+        connection.execute("BEGIN")
+    for _ in range(10):
+        assert scene.counts() == {("default", State.PENDING): 1}
 
 
 SHARED = """

@@ -1,25 +1,26 @@
-"""Several statements in one message: what they answer, and what is left when something breaks."""
+"""A statement and a hint in one message: what they answer, and what is left when it breaks."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
 
-from duly.store.operation import Operation, Statement, Wake
+from duly.model.job import State
+from duly.store.operation import Statement, Wake
 from duly.store.postgres import store as store_module
 from duly.store.postgres.connection import configure
 from duly.store.postgres.store import PostgresStore
-from duly.store.postgres.together import execute_together
+from duly.store.postgres.together import MOST_PREPARED, execute_with_hint
 from tests.support.stores import Scene, draft, until
 
 ECHO = "SELECT %(value)s::text, %(number)s::integer"
 WRITE = "INSERT INTO notes VALUES (%(value)s::text) RETURNING value"
-COUNT = "SELECT count(*) FROM notes"
-WRONG = "SELECT 1 / %(number)s::integer"
+WRONG = Statement("SELECT 1 / %(number)s::integer", {"number": 0})
 
 
 @pytest.fixture
@@ -30,6 +31,13 @@ def connection(shared_database: str) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
+@pytest.fixture
+def store(shared_database: str) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(shared_database)) as store:
+        store.migrate()
+        yield store
+
+
 def echo(value: str, number: int) -> Statement:
     return Statement(ECHO, {"value": value, "number": number})
 
@@ -38,40 +46,53 @@ def write(value: str) -> Statement:
     return Statement(WRITE, {"value": value})
 
 
-def test_each_answers_for_itself(connection: psycopg.Connection[Any]) -> None:
+def written(connection: psycopg.Connection[Any]) -> list[str]:
+    return [value for (value,) in connection.execute("SELECT value FROM notes ORDER BY value")]
+
+
+def known(connection: psycopg.Connection[Any]) -> int:
+    """How many statements of ours the server has prepared on this connection."""
+    asked = "SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'duly%'"
+    ((number,),) = connection.execute(asked).fetchall()
+    return int(number)
+
+
+def test_the_statement_answers_and_both_have_run(connection: psycopg.Connection[Any]) -> None:
     for number in (1, 70_000, -3):
-        assert execute_together(connection, [echo("a", number), echo("b", 2)]) == [
-            [("a", number)],
-            [("b", 2)],
+        assert execute_with_hint(connection, echo("a", number), write(f"{number}")) == [
+            ("a", number)
         ]
-    assert connection.execute("SELECT 'still usable'").fetchone() == ("still usable",)
+    assert written(connection) == ["-3", "1", "70000"]
 
 
-def test_the_second_sees_what_the_first_has_committed(connection: psycopg.Connection[Any]) -> None:
-    ids = Statement("SELECT pg_current_xact_id()::text", {})
-    first, second = execute_together(connection, [ids, ids])
-    assert first != second
-    _, counted = execute_together(connection, [write("one"), Statement(COUNT, {})])
-    assert counted == [(1,)]
+def test_the_hint_runs_after_the_statement_is_committed(
+    connection: psycopg.Connection[Any],
+) -> None:
+    ids = Statement("INSERT INTO notes SELECT pg_current_xact_id()::text RETURNING value", {})
+    ((first,),) = execute_with_hint(connection, ids, ids)
+    assert len(set(written(connection)) | {first}) == 2
+    counted = Statement("INSERT INTO notes SELECT 'seen: ' || count(*) FROM notes", {})
+    execute_with_hint(connection, write("one"), counted)
+    assert "seen: 3" in written(connection)
 
 
 def test_large_values_go_both_ways(connection: psycopg.Connection[Any]) -> None:
     large = "x" * 3_000_000
-    assert execute_together(connection, [echo(large, 1), echo(large, 2)]) == [
-        [(large, 1)],
-        [(large, 2)],
-    ]
+    assert execute_with_hint(connection, echo(large, 1), echo(large, 2)) == [(large, 1)]
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_an_error_is_told_and_the_others_have_run(
-    connection: psycopg.Connection[Any], place: int
-) -> None:
-    statements = [write("kept")]
-    statements.insert(place, Statement(WRONG, {"number": 0}))
-    with pytest.raises(psycopg.errors.DivisionByZero):
-        execute_together(connection, statements)
-    assert connection.execute("SELECT value FROM notes").fetchall() == [("kept",)]
+def test_the_error_of_the_statement_is_told(connection: psycopg.Connection[Any]) -> None:
+    for _ in range(3):
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            execute_with_hint(connection, WRONG, write("kept"))
+    assert written(connection) == ["kept"] * 3
+    assert known(connection) == 2
+
+
+def test_the_error_of_the_hint_is_nobody_s_business(connection: psycopg.Connection[Any]) -> None:
+    for _ in range(3):
+        assert execute_with_hint(connection, write("kept"), WRONG) == [("kept",)]
+    assert written(connection) == ["kept"] * 3
 
 
 def test_a_text_that_cannot_be_prepared_is_told_each_time(
@@ -79,8 +100,36 @@ def test_a_text_that_cannot_be_prepared_is_told_each_time(
 ) -> None:
     for _ in range(2):
         with pytest.raises(psycopg.errors.UndefinedTable):
-            execute_together(connection, [Statement("SELECT * FROM nowhere", {}), echo("a", 1)])
-    assert execute_together(connection, [echo("a", 1)]) == [[("a", 1)]]
+            execute_with_hint(connection, Statement("SELECT * FROM nowhere", {}), echo("a", 1))
+    assert execute_with_hint(connection, echo("a", 1), write("kept")) == [("a", 1)]
+
+
+@pytest.mark.parametrize("change", ["DEALLOCATE ALL", "DISCARD ALL"])
+def test_what_the_server_has_forgotten_is_told_again(
+    connection: psycopg.Connection[Any], change: str
+) -> None:
+    hint = Statement("SELECT 7", {})
+    execute_with_hint(connection, echo("a", 1), hint)
+    connection.execute(change.encode())
+    for _ in range(2):
+        assert execute_with_hint(connection, echo("a", 1), hint) == [("a", 1)]
+    assert known(connection) == 2
+
+
+def test_only_the_hint_was_forgotten(connection: psycopg.Connection[Any]) -> None:
+    execute_with_hint(connection, echo("a", 1), write("first"))
+    connection.execute("DEALLOCATE ALL")
+    assert execute_with_hint(connection, Statement("SELECT 7", {}), write("second")) == [(7,)]
+    assert written(connection) == ["first", "second"]
+
+
+def test_only_so_many_are_kept(connection: psycopg.Connection[Any]) -> None:
+    for number in range(MOST_PREPARED + 20):
+        text = f"SELECT {number} + %(number)s::integer"
+        for added in (1, 2):
+            statement = Statement(text, {"number": added})
+            assert execute_with_hint(connection, statement, echo("a", 1)) == [(number + added,)]
+    assert known(connection) == MOST_PREPARED
 
 
 def test_a_connection_that_breaks_is_an_error_and_is_closed(
@@ -95,41 +144,56 @@ def test_a_connection_that_breaks_is_an_error_and_is_closed(
     ending = threading.Thread(target=end)
     ending.start()
     with pytest.raises(psycopg.OperationalError):
-        execute_together(connection, [Statement("SELECT pg_sleep(60)", {}), echo("a", 1)])
+        execute_with_hint(connection, Statement("SELECT pg_sleep(60)", {}), echo("a", 1))
     ending.join()
     assert connection.closed
 
 
-def test_a_submission_after_a_pause_carries_its_notification(
-    shared_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = PostgresStore(shared_database)
-    try:
-        store.migrate()
-        scene = Scene(store)
-        scene.submit()
-        watch = store.watch(Wake.WORKERS)
-        until(lambda: not watch.wait(0.05))
-        # Nobody else may send one now.
-        monkeypatch.setattr(store._open().notifier, "notify", lambda wakes: None)
-        until(lambda: store._open().notifier.rests())
-        until(lambda: _sends(store, monkeypatch))
-        assert watch.wait(20)
-        watch.close()
-    finally:
-        store.close()
+def submit_after_a_pause(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Submit a job in one message with its notification, and see that it was."""
+    carried: list[Statement] = []
 
-
-def _sends(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Submit a job; answers whether it went in one message with its notification."""
-    messages: list[int] = []
-
-    def counted(connection: Any, statements: list[Statement]) -> list[list[Any]]:
-        messages.append(len(statements))
-        return execute_together(connection, statements)
+    def noted(connection: Any, statement: Statement, hint: Statement) -> list[Any]:
+        carried.append(hint)
+        return execute_with_hint(connection, statement, hint)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "execute_together", counted)
-        operation: Operation[Any] = store.enqueue([draft()])
-        store.run(operation)
-    return messages == [2]
+        patch.setattr(store_module, "execute_with_hint", noted)
+        until(lambda: not store._open().notifier._pending)
+        patch.setattr(store._open().notifier, "_sent", 0.0)
+        assert store.run(store.enqueue([draft()]))[0].created
+    assert len(carried) == 1
+
+
+def test_a_submission_after_a_pause_carries_its_notification(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.run(store.enqueue([draft()]))
+    watch = store.watch(Wake.WORKERS)
+    until(lambda: not watch.wait(0.05))
+    # Nobody else may send one now.
+    monkeypatch.setattr(store._open().notifier, "notify", lambda wakes: None)
+    submit_after_a_pause(store, monkeypatch)
+    assert watch.wait(20)
+    watch.close()
+
+
+def test_submissions_go_on_after_a_rollback(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver then forgets what it has prepared, and lets the server forget all."""
+    for _ in range(10):
+        store.run(store.enqueue([draft()]))
+    submit_after_a_pause(store, monkeypatch)
+    with pytest.raises(ZeroDivisionError), store.transaction():
+        1 / 0  # noqa: B018
+    submit_after_a_pause(store, monkeypatch)
+
+
+def test_a_hint_that_is_refused_does_not_touch_the_submission(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "HINT", "SELECT 1 / 0, %(channel)s::text")
+    before = Scene(store).counts().get(("default", State.PENDING), 0)
+    submit_after_a_pause(store, monkeypatch)
+    assert Scene(store).counts() == {("default", State.PENDING): before + 1}

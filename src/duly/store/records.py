@@ -27,7 +27,6 @@ from duly.model.schedule import ScheduleRecord, Tick
 from duly.model.schedule import Step as ScheduleStep
 from duly.model.settlement import Settlement
 from duly.model.step import FOREVER, Recorded, Step, StepWrite, Wait
-from duly.policy.states import FINAL
 from duly.store.operation import Wake
 
 ERROR_COLUMNS = ("error_type", "error_message", "error_traceback", "error_fingerprint")
@@ -152,7 +151,10 @@ def drafts_of_landed(steps: Sequence[ScheduleStep], landed: Collection[UUID]) ->
 def wakes_of(settlements: Sequence[Settlement]) -> frozenset[Wake]:
     """Who may want to look again after these have been written."""
     wakes = {Wake.WAITERS}
-    if any(each.state not in FINAL or each.flow_id or each.parent_id for each in settlements):
+    if any(
+        each.state is not State.SUCCEEDED or each.flow_id or each.parent_id for each in settlements
+    ):
+        # Also the last failure of a job may leave work: its compensations.
         wakes.add(Wake.WORKERS)
     if any(each.scheduled for each in settlements):
         wakes.add(Wake.SCHEDULERS)

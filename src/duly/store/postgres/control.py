@@ -107,7 +107,7 @@ class Control(Claiming):
     def expire(self, limit: int, now: datetime | None = None) -> Operation[int]:
         return Operation(
             lambda: self._expire(limit, now),
-            wakes=frozenset({Wake.WAITERS, Wake.SCHEDULERS}),
+            wakes=frozenset(Wake),
             quiet=True,
         )
 

@@ -34,18 +34,18 @@ class SharedSubmissions:
         self._run = run
         self._alone = threading.Lock()
         self._waiting: deque[Request] = deque()
-        self._filled = threading.Condition()
+        # A lock that is no Python code is left whenever its block is, however that is interrupted.
+        self._queueing = threading.Lock()
+        self._filled = threading.Condition(self._queueing)
         self._storing = False
         self._closing = False
         self._thread: threading.Thread | None = None
 
     def run(self, operation: Operation[list[Enqueued]]) -> list[Enqueued]:
         """Store what the operation submits, by itself or together with others."""
-        if not self._storing and self._alone.acquire(blocking=False):
-            try:
+        if not self._storing and not self._alone.locked():
+            with self._alone:
                 return self._run(operation)
-            finally:
-                self._alone.release()
         return self._put(operation).wait()
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class SharedSubmissions:
 
     def _put(self, operation: Operation[list[Enqueued]]) -> Blocked[list[Enqueued]]:
         blocked = Blocked[list[Enqueued]]()
-        with self._filled:
+        with self._queueing:
             if self._closing:
                 raise StoreError("the store is being closed")
             if self._thread is None:

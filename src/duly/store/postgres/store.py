@@ -53,7 +53,7 @@ from duly.store.postgres.schema import (
 )
 from duly.store.postgres.sharing import SharedSubmissions
 from duly.store.postgres.steps import StepLog
-from duly.store.postgres.together import SUPPORTED, execute_together
+from duly.store.postgres.together import SUPPORTED, execute_with_hint
 from duly.store.postgres.watch import Listener, Notifier, channel
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ class _Engine:
         self, connection: psycopg.Connection[Any], statement: Statement
     ) -> list[Row]:
         """Run a statement of a submission, and wake the workers as soon as it is committed."""
-        return execute_together(connection, [statement, self._hint(Wake.WORKERS)])[0]
+        return execute_with_hint(connection, statement, self._hint(Wake.WORKERS))
 
     def tell(self, wakes: frozenset[Wake], connection: psycopg.Connection[Any]) -> None:
         """Send notifications on this connection now if it is about work and there were none of

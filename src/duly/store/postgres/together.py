@@ -1,4 +1,4 @@
-"""Several statements in one message to the server.
+"""A statement and a hint to others in one message to the server.
 
 The driver's own pipeline sends each statement by itself: whoever waits for the second has to wait
 for the client, too.
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+import msgspec
 import psycopg
 from psycopg import pq
 from psycopg.adapt import PyFormat, Transformer
@@ -21,44 +22,73 @@ from duly.store.postgres.arrays import as_array
 from duly.store.postgres.connection import numbered
 
 SUPPORTED = psycopg.Pipeline.is_supported()
+MOST_PREPARED = 50
+NO_SUCH_STATEMENT = b"26000"
 
-Prepared = dict[tuple[str, tuple[int, ...]], bytes]
-"""The names under which a server knows texts, by the types of their parameters."""
+Key = tuple[str, tuple[int, ...]]
+"""A text and the types of its parameters."""
 
 _numbers = count()
 
 
-def execute_together(
-    connection: psycopg.Connection[Any], statements: Sequence[Statement]
-) -> list[list[Row]]:
-    """Run statements one after another, each committed by itself, with one trip to the server.
+class _Sent(msgspec.Struct):
+    """A statement on its way; `name` is what it is being prepared as."""
 
-    The connection is direct, in no transaction, and has been seen by `configure`. An error is that
-    of the first statement that failed; the others have been run all the same.
+    key: Key
+    name: bytes | None
+
+
+def execute_with_hint(
+    connection: psycopg.Connection[Any], statement: Statement, hint: Statement
+) -> list[Row]:
+    """Run a statement and after it the hint, each in a transaction of its own, in one message.
+
+    The connection is direct, in no transaction, and has been seen by `configure`. What becomes of
+    the hint nobody is told; it is sent also if the statement fails.
     """
+    statements = [statement, hint]
+    results = _exchange(connection, statements)
+    forgotten = [each for each, result in zip(statements, results, strict=True) if _lost(result)]
+    if forgotten:
+        # After a rollback the driver has the server forget everything that was prepared.
+        _prepared(connection).clear()
+        again = _exchange(connection, forgotten)
+        if forgotten[0] is statement:
+            results = again
+    return _rows(connection, results[0])
+
+
+def _prepared(connection: psycopg.Connection[Any]) -> dict[Key, bytes]:
+    """The names under which the server knows statements on this connection."""
+    names: dict[Key, bytes] = connection.__dict__.setdefault("duly_prepared", {})
+    return names
+
+
+def _exchange(
+    connection: psycopg.Connection[Any], statements: Sequence[Statement]
+) -> list[pq.abc.PGresult]:
+    """Send all, then receive the result of each."""
     pgconn = connection.pgconn
-    prepared: Prepared = connection.__dict__.setdefault("duly_prepared", {})
     try:
         pgconn.enter_pipeline_mode()
-        new: Prepared = {}
+        sent = []
         for statement in statements:
-            new |= _send(connection, statement, prepared)
+            sent.append(_send(connection, statement))
             pgconn.pipeline_sync()
-        results = [_received(pgconn) for _ in statements]
+        received = [_received(pgconn) for _ in sent]
         pgconn.exit_pipeline_mode()
     except BaseException:
         # Nobody knows what is still to come on this connection.
         connection.close()
         raise
-    answers = [_rows(connection, result) for result in results]
-    prepared |= new
-    return answers
+    for each, results in zip(sent, received, strict=True):
+        if each.name is not None and results[0].status == pq.ExecStatus.COMMAND_OK:
+            _prepared(connection)[each.key] = each.name
+    failed = pq.ExecStatus.FATAL_ERROR
+    return [next((r for r in results if r.status == failed), results[-1]) for results in received]
 
 
-def _send(
-    connection: psycopg.Connection[Any], statement: Statement, prepared: Prepared
-) -> Prepared:
-    """Send a statement; answers how it is to be known from now on, if it was not known yet."""
+def _send(connection: psycopg.Connection[Any], statement: Statement) -> _Sent:
     text, names = numbered(statement.text)
     values = [statement.parameters[name] for name in names]
     transformer = Transformer(connection)
@@ -66,43 +96,43 @@ def _send(
         [as_array(each) if type(each) is list else each for each in values],
         [PyFormat.BINARY] * len(values),
     )
-    key = (text, transformer.types or ())
-    name = prepared.get(key)
-    new: Prepared = {}
-    if name is None:
-        # Of one that failed nobody knows whether it was prepared: its name is not used again.
-        name = b"duly_%d" % next(_numbers)
-        new[key] = name
-        connection.pgconn.send_prepare(name, text.encode(), key[1])
-    connection.pgconn.send_query_prepared(
-        name, dumped, transformer.formats, result_format=pq.Format.BINARY
-    )
-    return new
+    pgconn, prepared = connection.pgconn, _prepared(connection)
+    sent = _Sent((text, transformer.types or ()), None)
+    name = prepared.get(sent.key, b"")
+    if not name and len(prepared) < MOST_PREPARED:
+        name = sent.name = b"duly_%d" % next(_numbers)
+    if sent.name or not name:
+        # Without a name it is forgotten with the next.
+        pgconn.send_prepare(name, text.encode(), sent.key[1])
+    pgconn.send_query_prepared(name, dumped, transformer.formats, result_format=pq.Format.BINARY)
+    return sent
 
 
-def _received(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
-    """The result of the next statement; one that failed if its preparation did."""
-    result: pq.abc.PGresult | None = None
+def _received(pgconn: pq.abc.PGconn) -> list[pq.abc.PGresult]:
+    """The results of the next statement, and of its preparation."""
+    results: list[pq.abc.PGresult] = []
     while True:
         while (unsent := pgconn.flush()) or pgconn.is_busy():
             _wait(pgconn.socket, unsent)
             pgconn.consume_input()
-        each = pgconn.get_result()
-        if each is None:
+        result = pgconn.get_result()
+        if result is None:
             if pgconn.status == pq.ConnStatus.BAD:
                 raise psycopg.OperationalError(pgconn.get_error_message())
-            continue
-        if each.status == pq.ExecStatus.PIPELINE_SYNC:
-            assert result is not None
-            return result
-        if result is None or result.status != pq.ExecStatus.FATAL_ERROR:
-            result = each
+        elif result.status == pq.ExecStatus.PIPELINE_SYNC:
+            return results
+        else:
+            results.append(result)
 
 
 def _wait(socket: int, unsent: int) -> None:
     poll = select.poll()
     poll.register(socket, select.POLLIN | select.POLLOUT if unsent else select.POLLIN)
     poll.poll()
+
+
+def _lost(result: pq.abc.PGresult) -> bool:
+    return result.error_field(pq.DiagnosticField.SQLSTATE) == NO_SUCH_STATEMENT
 
 
 def _rows(connection: psycopg.Connection[Any], result: pq.abc.PGresult) -> list[Row]:

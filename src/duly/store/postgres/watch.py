@@ -33,14 +33,16 @@ class Notifier:
         self._send = send
         self._pending: set[Wake] = set()
         self._sent = 0.0
-        self._filled = threading.Condition()
+        # A lock that is no Python code is left whenever its block is, however that is interrupted.
+        self._noting = threading.Lock()
+        self._filled = threading.Condition(self._noting)
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="duly-notifier", daemon=True)
         self._thread.start()
 
     def notify(self, wakes: frozenset[Wake]) -> None:
         """Tell them soon."""
-        with self._filled:
+        with self._noting:
             self._pending |= wakes
             self._filled.notify()
 

@@ -151,6 +151,4 @@ class Control:
         return Operation(lambda: _run_now(job_ids, now), wakes=frozenset({Wake.WORKERS}))
 
     def expire(self, limit: int, now: datetime | None = None) -> Operation[int]:
-        return Operation(
-            lambda: _expire(limit, now), wakes=frozenset({Wake.WAITERS, Wake.SCHEDULERS})
-        )
+        return Operation(lambda: _expire(limit, now), wakes=frozenset(Wake))

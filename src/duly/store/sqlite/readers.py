@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
-from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import apsw
@@ -20,6 +18,15 @@ T = TypeVar("T")
 READERS = 4
 
 
+class _Place:
+    """Where one read at a time can be done."""
+
+    def __init__(self) -> None:
+        # A lock that is no Python code is left whenever its block is, however that is interrupted.
+        self.taken = threading.Lock()
+        self.connection: apsw.Connection | None = None
+
+
 class Readers:
     """At most READERS reads at a time, each on a connection of its own.
 
@@ -30,18 +37,19 @@ class Readers:
     def __init__(self, path: str) -> None:
         self._path = path
         self._threads = ThreadPoolExecutor(READERS, "duly-sqlite-reader")
-        self._free = threading.Semaphore(READERS)
-        self._idle: deque[apsw.Connection] = deque()
+        self._places = [_Place() for _ in range(READERS)]
         self._closed = False
 
     def read(self, operation: Operation[T]) -> T:
         """Run an operation that only asks."""
-        with self._lent() as connection, errors_explained(self._path):
-            connection.execute("BEGIN")
+        free = [place for place in self._places if not place.taken.locked()]
+        place = free[0] if free else random.choice(self._places)
+        with place.taken, errors_explained(self._path):
             try:
-                returned = drive(operation.start(), lambda each: execute(connection, each))
+                returned = self._ask(self._ready(place), operation)
             finally:
-                connection.execute("ROLLBACK")
+                if self._closed:
+                    self._let_go(place)
         return operation.answer(returned)
 
     def hand_in(self, operation: Operation[Any], recipient: Recipient) -> None:
@@ -57,23 +65,33 @@ class Readers:
 
     def suspend(self) -> None:
         """Let the reads that go on finish and close every connection; others wait."""
-        for _ in range(READERS):
-            self._free.acquire()
-        while self._idle:
-            self._idle.pop().close()
+        for place in self._places:
+            place.taken.acquire()
+            self._let_go(place)
 
     def resume(self) -> None:
         """Go on, with new connections."""
-        self._free.release(READERS)
+        for place in self._places:
+            place.taken.release()
 
-    @contextmanager
-    def _lent(self) -> Iterator[apsw.Connection]:
-        with self._free:
-            connection = self._idle.pop() if self._idle else connect(self._path, read_only=True)
-            try:
-                yield connection
-            finally:
-                if self._closed:
-                    connection.close()
-                else:
-                    self._idle.append(connection)
+    def _ready(self, place: _Place) -> apsw.Connection:
+        """The place's connection, in no transaction."""
+        if place.connection is None:
+            place.connection = connect(self._path, read_only=True)
+        if place.connection.in_transaction:
+            # Whoever was here before was interrupted before he could end what he had begun.
+            place.connection.execute("ROLLBACK")
+        return place.connection
+
+    def _ask(self, connection: apsw.Connection, operation: Operation[T]) -> T:
+        try:
+            connection.execute("BEGIN")
+            return drive(operation.start(), lambda each: execute(connection, each))
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _let_go(self, place: _Place) -> None:
+        connection, place.connection = place.connection, None
+        if connection is not None:
+            connection.close()

@@ -81,16 +81,19 @@ class Writer:
         self._committed = committed
         self._enqueue = enqueue
         self._queue: deque[Request | Lease] = deque()
-        self._filled = threading.Condition()
+        # A lock that is no Python code is left whenever its block is, however that is interrupted.
+        self._queueing = threading.Lock()
+        self._filled = threading.Condition(self._queueing)
         self._enough = 1
         """How many requests in the queue the thread waits for."""
         self._returning = 0
         """How many submissions the thread is storing together, or waits for to come again."""
         self._turn = threading.Lock()
         """Held by the thread that uses the connection, or has lent it."""
-        self._user = 0
+        self._here = threading.local()
         self._closing = False
         self._suspending = False
+        self._rests = False
         self._connection: apsw.Connection | None = connection
         self._thread = threading.Thread(target=self._work, name="duly-sqlite-writer", daemon=True)
         self._thread.start()
@@ -99,20 +102,25 @@ class Writer:
         """Run an operation, at once if nobody else writes."""
         self.refuse_to_wait_for_oneself()
         if not self._queue and self._returning < 2 and not self._turn.locked():
-            with self._turn:
-                self._user = threading.get_ident()
-                if self._connection is not None:
-                    returned = self._transact(lambda each: self._drive(operation, each))
-                    if operation.wakes:
-                        self._committed(operation.wakes)
-                    return operation.answer(returned)
+            try:
+                self._here.writes = True
+                with self._turn:
+                    at_once = self._connection is not None
+                    if at_once:
+                        returned = self._transact(lambda each: self._drive(operation, each))
+            finally:
+                self._here.writes = False
+            if at_once:
+                if operation.wakes:
+                    self._committed(operation.wakes)
+                return operation.answer(returned)
         blocked = Blocked[T]()
         self.hand_in(operation, blocked)
         return blocked.wait()
 
     def is_used_here(self) -> bool:
         """Whether this thread is in the middle of a transaction."""
-        return self._user == threading.get_ident() and self._turn.locked()
+        return getattr(self._here, "writes", False)
 
     def refuse_to_wait_for_oneself(self) -> None:
         """Raise an error if this thread is in the middle of a transaction."""
@@ -135,13 +143,13 @@ class Writer:
         lease = Lease()
         self._put(lease)
         connection = lease.granted.result()
-        self._user = threading.get_ident()
         commit = False
         try:
+            self._here.writes = True
             yield connection, lease
             commit = True
         finally:
-            self._user = 0
+            self._here.writes = False
             lease.give_back(commit)
 
     def close(self) -> None:
@@ -156,7 +164,7 @@ class Writer:
         with self._filled:
             self._suspending = True
             self._filled.notify_all()
-            while self._connection is not None and self._thread.is_alive():
+            while not self._rests and self._thread.is_alive():
                 self._filled.wait(0.1)
 
     def resume(self) -> None:
@@ -166,7 +174,7 @@ class Writer:
             self._filled.notify_all()
 
     def _put(self, item: Request | Lease) -> None:
-        with self._filled:
+        with self._queueing:
             if self._closing:
                 raise StoreError("the store is being closed")
             self._queue.append(item)
@@ -175,12 +183,14 @@ class Writer:
 
     def _work(self) -> None:
         while True:
+            if self._suspending:
+                self._rest()
             with self._filled:
                 self._gather()
-                while self._suspending or not (self._queue or self._closing):
-                    if self._suspending:
-                        self._let_go()
+                while not (self._queue or self._closing or self._suspending):
                     self._filled.wait()
+                if self._suspending:
+                    continue
                 if not self._queue:
                     break
                 batch: list[Request] = []
@@ -194,16 +204,13 @@ class Writer:
             self._returning = sum(1 for operation, _ in batch if operation.drafts)
             if batch:
                 with self._turn:
-                    self._user = threading.get_ident()
                     self._commit(batch)
             if lease is not None:
                 started = time.monotonic()
                 with self._turn:
-                    self._user = threading.get_ident()
                     self._serve(lease)
                 self._let_others_in(time.monotonic() - started)
-        with self._filled:
-            self._let_go()
+        self._let_go()
 
     def _gather(self) -> None:
         """Wait for the return of those who submitted together, but not for long."""
@@ -227,7 +234,16 @@ class Writer:
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.close()
-        self._filled.notify_all()
+
+    def _rest(self) -> None:
+        """Hold nothing open until resumed."""
+        self._let_go()
+        with self._filled:
+            self._rests = True
+            self._filled.notify_all()
+            while self._suspending:
+                self._filled.wait()
+            self._rests = False
 
     def _ready(self) -> apsw.Connection:
         """The connection, in no transaction; opened again if it was let go."""
