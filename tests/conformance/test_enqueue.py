@@ -290,16 +290,6 @@ def test_a_batch_with_a_draft_that_cannot_be_stored_stores_nothing(scene: Scene)
     assert scene.enqueue(draft(key="k", key_policy=KeyPolicy.REJECT))[0].created
 
 
-def test_what_was_started_is_stored_when_its_future_says_so(scene: Scene) -> None:
-    given = draft(key="k")
-    (answer,) = scene.store.start(scene.store.enqueue([given], scene.now)).result()
-    assert answer.job == scene.get(given.id)
-    second = draft(key="k", key_policy=KeyPolicy.REJECT)
-    refused = scene.store.start(scene.store.enqueue([second], scene.now))
-    assert isinstance(refused.exception(), KeyConflict)
-    assert scene.counts() == {("default", State.PENDING): 1}
-
-
 def test_what_is_not_there_is_none(scene: Scene) -> None:
     job = scene.submit()
     unknown = UUID(int=7)

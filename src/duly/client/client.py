@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -25,11 +26,10 @@ from duly.model.query import Cancellation, Enqueued, JobFilter, Replay
 from duly.policy import options
 from duly.registry import strict_json
 from duly.registry.task import Registry
+from duly.store.awaiting import in_a_thread
 from duly.store.operation import Operation
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from duly.store.protocol import Store, Transaction
 
 T = TypeVar("T")
@@ -103,22 +103,18 @@ class Client:
         return self._jobs(prepared, answers)
 
     def _submit_in_turn(self, prepared: Sequence[Prepared[Any]]) -> list[Job[Any]]:
-        """Store batch after batch; while the store is at one, the next is made ready."""
-        jobs: list[Job[Any]] = []
-        under_way: Future[list[Enqueued]] | None = None
-        before: Sequence[Prepared[Any]] = ()
-        try:
-            for batch in _batches(prepared):
-                operation = self._submission(batch)
-                answers = [] if under_way is None else under_way.result()
-                under_way = self.store.start(operation)
-                jobs += self._jobs(before, answers)
-                before = batch
-            return jobs if under_way is None else jobs + self._jobs(before, under_way.result())
-        finally:
-            # Whatever happened here, the caller is not to go on while jobs are still being stored.
-            if under_way is not None:
-                under_way.exception()
+        """Store batch after batch; while the store is at one, other threads make the next ready,
+        and the jobs of the one before."""
+        batches = list(_batches(prepared))
+        operation = self._submission(batches[0])
+        made = []
+        for batch, following in zip_longest(batches, batches[1:]):
+            ready = None if following is None else in_a_thread(self._submission, following)
+            answers = self.store.run(operation)
+            made.append(in_a_thread(self._jobs, batch, answers))
+            if ready is not None:
+                operation = ready.wait()
+        return [job for jobs in made for job in jobs.wait()]
 
     async def asubmit(
         self, prepared: Sequence[Prepared[Any]], connection: object | None = None

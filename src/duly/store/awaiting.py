@@ -102,3 +102,11 @@ def fulfil(recipient: Recipient, work: Callable[..., Any], *arguments: Any) -> N
         recipient.set_exception(error)
     else:
         recipient.set_result(result)
+
+
+def in_a_thread(work: Callable[..., T], *arguments: Any) -> Blocked[T]:
+    """Do the work in a thread of its own. An executor of the standard library would take none
+    once the main thread has ended."""
+    blocked = Blocked[T]()
+    threading.Thread(target=fulfil, args=(blocked, work, *arguments)).start()
+    return blocked

@@ -7,7 +7,6 @@ database's clock is used when it is absent; tests and simulations pass their own
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
@@ -323,10 +322,6 @@ class Store(Verbs, Protocol):
 
     async def arun(self, operation: Operation[T]) -> T:
         """The same without blocking the event loop."""
-        ...
-
-    def start(self, operation: Operation[T]) -> Future[T]:
-        """Begin to run the operation, so that the caller can do something else meanwhile."""
         ...
 
     def transaction(self) -> AbstractContextManager[Any]:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -239,10 +239,6 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
         awaited = Awaited[T]()
         engine.threads.submit(fulfil, awaited, self.run, operation)
         return await awaited.future
-
-    def start(self, operation: Operation[T]) -> Future[T]:
-        """See Store.start."""
-        return self._open().threads.submit(self.run, operation)
 
     @contextmanager
     def transaction(self) -> Iterator[psycopg.Connection[Any]]:

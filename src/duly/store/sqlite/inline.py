@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TypeVar
@@ -56,12 +55,6 @@ class InlineSqliteStore(SqliteStore):
         while self._connected().in_transaction:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_AGAIN)
         return self.run(operation)
-
-    def start(self, operation: Operation[T]) -> Future[T]:
-        """See Store.start. It has ended when this returns."""
-        future: Future[T] = Future()
-        future.set_result(self.run(operation))
-        return future
 
     @contextmanager
     def transaction(self) -> Iterator[SqliteTransaction]:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -73,12 +72,6 @@ class _Engine:
         if operation.writes or self._readers is None:
             return self.writer.run(operation)
         return self._readers.read(operation)
-
-    def start(self, operation: Operation[T]) -> Future[T]:
-        self.writer.refuse_to_wait_for_oneself()
-        future: Future[T] = Future()
-        self.hand_in(operation, future)
-        return future
 
     def hand_in(self, operation: Operation[T], recipient: Recipient) -> None:
         if operation.writes or self._readers is None:
@@ -156,10 +149,6 @@ class SqliteStore(
         awaited = Awaited[T]()
         engine.hand_in(operation, awaited)
         return await awaited.future
-
-    def start(self, operation: Operation[T]) -> Future[T]:
-        """See Store.start."""
-        return self._open().start(operation)
 
     @contextmanager
     def transaction(self) -> Iterator[SqliteTransaction]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -43,11 +42,6 @@ class SimulatedStore(ClockedStore):
         result = await self.inline.arun(operation)
         self._settled(operation)
         return result
-
-    def start(self, operation: Operation[T]) -> Future[T]:
-        """See Store.start."""
-        self._refuse_the_dead()
-        return self.inline.start(operation)
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
