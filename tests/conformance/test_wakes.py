@@ -13,21 +13,21 @@ JOB = new_id()
 
 
 @pytest.mark.parametrize(
-    ("settlement", "workers"),
+    ("settlement", "wakes"),
     [
-        (succeed(JOB, 1, "null"), False),
-        (bury(JOB, 1, "retries exhausted", failure()), True),
-        (release(JOB, 1), True),
+        (succeed(JOB, 1, "null"), {Wake.WAITERS}),
+        (succeed(JOB, 1, "null", flow_id=JOB), {Wake.WAITERS, Wake.WORKERS}),
+        (succeed(JOB, 1, "null", scheduled=True), {Wake.WAITERS, Wake.SCHEDULERS}),
+        (bury(JOB, 1, "retries exhausted", failure()), set(Wake)),
+        (release(JOB, 1), {Wake.WAITERS, Wake.WORKERS}),
     ],
-    ids=["succeeded", "dead", "given back"],
+    ids=["succeeded", "in a flow", "scheduled", "dead", "given back"],
 )
-def test_workers_hear_of_ends_that_may_leave_work(
-    scene: Scene, settlement: Settlement, workers: bool
+def test_those_hear_of_an_end_who_may_have_to_do_with_it(
+    scene: Scene, settlement: Settlement, wakes: set[Wake]
 ) -> None:
-    """Of the last failure too: a job may have compensations."""
-    wakes = scene.store.settle([settlement]).wakes
-    assert Wake.WAITERS in wakes
-    assert (Wake.WORKERS in wakes) is workers
+    """A job that is dead may have compensations, and its schedule may wait for it."""
+    assert scene.store.settle([settlement]).wakes == wakes
 
 
 def test_everybody_hears_of_expired_jobs(scene: Scene) -> None:

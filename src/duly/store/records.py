@@ -156,7 +156,8 @@ def wakes_of(settlements: Sequence[Settlement]) -> frozenset[Wake]:
     ):
         # Also the last failure of a job may leave work: its compensations.
         wakes.add(Wake.WORKERS)
-    if any(each.scheduled for each in settlements):
+    if any(each.scheduled or each.state in (State.DEAD, State.CANCELLED) for each in settlements):
+        # Only a success says whether a schedule awaits it.
         wakes.add(Wake.SCHEDULERS)
     return frozenset(wakes)
 
