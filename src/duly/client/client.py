@@ -26,7 +26,6 @@ from duly.model.query import Cancellation, Enqueued, JobFilter, Replay
 from duly.policy import options
 from duly.registry import strict_json
 from duly.registry.task import Registry
-from duly.store.awaiting import in_a_thread
 from duly.store.operation import Operation
 
 if TYPE_CHECKING:
@@ -105,6 +104,8 @@ class Client:
     def _submit_in_turn(self, prepared: Sequence[Prepared[Any]]) -> list[Job[Any]]:
         """Store batch after batch; while the store is at one, other threads make the next ready,
         and the jobs of the one before."""
+        from duly.store.awaiting import in_a_thread
+
         batches = list(_batches(prepared))
         operation = self._submission(batches[0])
         made = []
