@@ -17,10 +17,10 @@ from duly.store.operation import Operation, Wake, drive
 from duly.store.protocol import Change
 from duly.store.sqlite.connection import connect, errors_explained, execute
 from duly.store.sqlite.journal import keep_journal
+from duly.store.sqlite.lease import Lease, forbid_transaction_control
 from duly.store.sqlite.schema import bring_up_to_date
 from duly.store.sqlite.store import SqliteStore
 from duly.store.sqlite.transaction import SqliteTransaction
-from duly.store.sqlite.writer import Lease, forbid_transaction_control
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import apsw
 from duly.errors import StoreError, TransactionEnded
 from duly.store.operation import Operation, Row, drive
 from duly.store.sqlite.connection import errors_explained, execute
-from duly.store.sqlite.writer import Lease
+from duly.store.sqlite.lease import Lease
 
 T = TypeVar("T")
 

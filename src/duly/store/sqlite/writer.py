@@ -6,7 +6,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from duly.model.query import Enqueued
 from duly.store.awaiting import Blocked, Recipient
 from duly.store.operation import Operation, Wake, drive
 from duly.store.sqlite.connection import connect, errors_explained, execute
+from duly.store.sqlite.lease import Lease, forbid_transaction_control
 
 T = TypeVar("T")
 
@@ -29,28 +29,6 @@ LONGEST_REST = 0.02
 GATHERING = 0.002
 """Seconds to wait for those whose submissions were committed together: threads that submit one job
 after another are back within that, and share the next commit too."""
-
-
-class Lease:
-    """The writer's connection in the hands of one caller, for one transaction."""
-
-    def __init__(self) -> None:
-        self.granted: Future[apsw.Connection] = Future()
-        self.ended: Future[None] = Future()
-        self._returned = threading.Event()
-        self.commits = False
-        self.valid = True
-        self.in_use = threading.Lock()
-
-    def give_back(self, commit: bool) -> None:
-        """End the transaction; blocks until it is committed or rolled back."""
-        self.commits = commit
-        self._returned.set()
-        self.ended.result()
-
-    def wait(self, limit: float) -> bool:
-        """Block until the connection was given back; False when that took too long."""
-        return self._returned.wait(limit)
 
 
 Request = tuple[Operation[Any], Recipient]
@@ -376,11 +354,3 @@ class Writer:
             return
         self._committed(frozenset(Wake))
         lease.ended.set_result(None)
-
-
-def forbid_transaction_control(
-    action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
-) -> int:
-    """An authorizer: the block ends the transaction, not a statement in it."""
-    forbidden = action in (apsw.SQLITE_TRANSACTION, apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH)
-    return apsw.SQLITE_DENY if forbidden else apsw.SQLITE_OK
