@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from types import SimpleNamespace
 from typing import Any, cast
 
-from duly.runtime.coroutines import Coroutines
+import pytest
+
+from duly.runtime.coroutines import Coroutines, _stepped
 from duly.runtime.slot import Slot
 
 mark: ContextVar[str] = ContextVar("mark", default="nobody's")
@@ -110,3 +112,22 @@ def test_a_cancellation_reaches_the_one_that_waits_alone() -> None:
 
     asyncio.run(main())
     assert sorted(ended) == ["first was cancelled", "second"]
+
+
+@pytest.mark.parametrize("coroutine_first", [True, False])
+def test_what_nobody_waits_for_is_cleared_away_in_any_order(coroutine_first: bool) -> None:
+    ended: list[str] = []
+
+    async def waits() -> None:
+        try:
+            await asyncio.sleep(0)
+        finally:
+            ended.append("closed")
+
+    coroutine = waits()
+    stepped = _stepped(coroutine, copy_context(), lambda: None)
+    next(stepped)
+    if coroutine_first:
+        coroutine.close()
+    stepped.close()
+    assert ended == ["closed"]

@@ -70,5 +70,9 @@ def _stepped(
         try:
             value = yield awaited
             step = coroutine.send
+        except GeneratorExit:
+            # Nobody waits for it any more; who clears away both may have begun with the coroutine.
+            context.run(coroutine.close)
+            raise
         except BaseException as error:
             value, step = error, coroutine.throw
