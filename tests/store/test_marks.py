@@ -122,9 +122,14 @@ def test_claims_start_at_marks_once_they_walk_far(
     demand = demand_of(store)
     walk_far(store, demand)
     start_behind(store, demand, walks)
-    submit(store, 10)
-    assert len(claim(store, demand)) == 10
-    assert walks[-1] < FEW + 2 * 10
+
+    def ten_are_claimed_from_there() -> bool:
+        """On a slow machine the marks may have grown old in between."""
+        submit(store, 10)
+        assert len(claim(store, demand)) == 10
+        return walks[-1] < FEW + 2 * 10
+
+    until(ten_are_claimed_from_there)
     submit(store, 3 * BATCH)
     assert drain(store, demand) == 3 * BATCH
 
