@@ -23,7 +23,7 @@ class Recipient(Protocol):
 
 
 class Blocked(Generic[T]):
-    """What a thread waits for, and nothing else, and another sets: a fraction of the work of a
+    """What a thread waits for, and nothing else, and another sets: less work than with a
     `concurrent.futures.Future`."""
 
     __slots__ = ("_error", "_result", "_set")
@@ -61,8 +61,8 @@ class Blocked(Generic[T]):
 
 
 class Awaited(Generic[T]):
-    """What a coroutine awaits and another thread sets: a third of the work that it takes to chain
-    a `concurrent.futures.Future` to one of the event loop."""
+    """What a coroutine awaits and another thread sets: less work than to chain a
+    `concurrent.futures.Future` to one of the event loop."""
 
     __slots__ = ("_loop", "future")
 
