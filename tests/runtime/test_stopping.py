@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import traceback
 from datetime import UTC, datetime
 from typing import Any
 
@@ -90,6 +92,65 @@ def test_time_limits_that_come_at_the_very_end_lose_no_job(app: App) -> None:
         jobs = app.enqueue_many(block.job(0.017 + number * 0.00004) for number in range(200))
         for job in jobs:
             until(lambda job=job: job.refresh().state in ENDED)  # type: ignore[misc]
+
+
+def test_a_time_limit_is_not_swallowed(app: App) -> None:
+    """Python ignores what is raised in a callback of the collector and in a finaliser."""
+    inside: list[str] = []
+
+    def collected(phase: str, _: object) -> None:
+        if phase == "start" and threading.current_thread().name == "duly-task" and not inside:
+            inside.append("callback")
+            _nap(0.3)
+
+    class Finalised:
+        def __del__(self) -> None:
+            inside.append("finaliser")
+            _nap(0.3)
+            inside.append("left")
+
+    @app.task(soft_timeout=0.1, retries=0)
+    def by_a_callback() -> None:
+        gc.collect()
+        _nap(60)
+
+    @app.task(soft_timeout=0.1, retries=0)
+    def by_a_finaliser() -> None:
+        Finalised()
+        _nap(60)
+
+    gc.callbacks.append(collected)
+    try:
+        with app.running():
+            for task in (by_a_callback, by_a_finaliser):
+                with pytest.raises(JobFailed, match="longer than"):
+                    task.enqueue().result(timeout=30)
+    finally:
+        gc.callbacks.remove(collected)
+    assert inside == ["callback", "finaliser", "left"]
+
+
+def test_time_limits_keep_out_of_calls_to_the_store(app: App) -> None:
+    """Or a connection would be in nobody's hands: a pool had none left in the end."""
+    raised_in: list[list[str]] = []
+
+    @app.task(soft_timeout=0.02, retries=0)
+    def read_on() -> None:
+        try:
+            while True:
+                app.counts()
+        except TimeLimitExceeded as error:
+            frames = traceback.walk_tb(error.__traceback__)
+            raised_in.append([frame.f_globals["__name__"] for frame, _ in frames])
+            raise
+
+    with app.running(workers=2):
+        for job in app.enqueue_many(read_on.job() for _ in range(60)):
+            until(lambda job=job: job.refresh().state is State.DEAD)  # type: ignore[misc]
+    assert len(raised_in) == 60
+    for names in raised_in:
+        inside = [name for name in names if name.startswith("duly.store")]
+        assert not inside or inside[-1] == "duly.store.interruptions"
 
 
 def test_cancel_before_the_start(app: App) -> None:

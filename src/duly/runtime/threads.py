@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -11,6 +12,13 @@ from queue import SimpleQueue
 from typing import Any
 
 from duly.control import TimeLimitExceeded
+from duly.runtime.shelter import Swallowed, is_sheltered
+from duly.store.interruptions import put_off
+
+SHELTER = 15.0
+"""For how long a call to the store may put an interruption off, in seconds."""
+
+FIRST_NAP, LONGEST_NAP = 0.0005, 0.02
 
 
 class Errand:
@@ -28,12 +36,44 @@ class Errand:
         self._interrupted = False
         self._closed = False
 
-    def interrupt(self) -> bool:
-        """Raise TimeLimitExceeded in the call; False when it is not under way."""
+    def interrupt(self) -> None:
+        """Raise TimeLimitExceeded in the call, as soon as it is where that does no harm."""
         with self._lock:
             if self._thread is None:
+                return
+            put_off[self._thread] = TimeLimitExceeded
+        if not self._is_interrupted(force=False):
+            self._interrupt_soon()
+
+    def interrupt_again(self) -> None:
+        """Called in the thread itself, where the interruption was of no use."""
+        put_off[threading.get_ident()] = TimeLimitExceeded
+        self._interrupt_soon()
+
+    def _interrupt_soon(self) -> None:
+        threading.Thread(target=self._keep_trying, name="duly-limit", daemon=True).start()
+
+    def _keep_trying(self) -> None:
+        deadline = time.monotonic() + SHELTER
+        nap = FIRST_NAP
+        while not self._is_interrupted(force=time.monotonic() > deadline):
+            time.sleep(nap)
+            nap = min(nap * 2, LONGEST_NAP)
+
+    def _is_interrupted(self, force: bool) -> bool:
+        """Interrupt it now if that does no harm; whether that is done, or no longer needed."""
+        with self._lock:
+            # Whoever has just been given the turn to run Python code keeps it for milliseconds
+            # (`sys.getswitchinterval`): the other thread is raised in where it is seen.
+            time.sleep(0)
+            if self._thread not in put_off:
+                return True
+            if is_sheltered(self._thread) and not force:
                 return False
+            del put_off[self._thread]
             self._interrupted = True
+            _interrupted[self._thread] = self
+            _swallowed.listen()
             _raise_in(self._thread, TimeLimitExceeded)
             return True
 
@@ -57,7 +97,9 @@ class Errand:
     def _close(self) -> None:
         """From here on nothing can be raised in the thread."""
         with self._lock:
+            put_off.pop(threading.get_ident(), None)
             if self._interrupted:
+                _interrupted.pop(threading.get_ident(), None)
                 _drop_what_is_to_be_raised()
             self._thread = None
             self._closed = True
@@ -109,6 +151,19 @@ class Crew:
                 self._idle += 1
 
 
+_interrupted: dict[int, Errand] = {}
+"""By the identity of their thread."""
+
+
+def _interrupt_this_again() -> None:
+    errand = _interrupted.get(threading.get_ident())
+    if errand is not None:
+        errand.interrupt_again()
+
+
+_swallowed = Swallowed(_interrupt_this_again)
+
+
 class _Nothing(BaseException):
     """Takes the place of what is not to be raised any more."""
 
@@ -121,9 +176,8 @@ def _drop_what_is_to_be_raised() -> None:
     still for ever when it is traced.
     """
     try:
-        _raise_in(threading.get_ident(), _Nothing)
         while True:
-            pass
+            _raise_in(threading.get_ident(), _Nothing)
     except _Nothing:
         return
 

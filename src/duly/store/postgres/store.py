@@ -21,6 +21,7 @@ from psycopg.errors import UniqueViolation
 from duly.errors import StoreError, StoreUnavailable
 from duly.model.journal import Journal
 from duly.store.awaiting import Awaited, fulfil
+from duly.store.interruptions import put_off, raise_what_was_put_off
 from duly.store.migrate import SchemaVersion, require_current
 from duly.store.operation import Operation, Row, Statement, Steps, Wake, drive
 from duly.store.postgres import carriers
@@ -195,8 +196,11 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
         if operation.drafts:
             shared: Any = self._open().submissions
             result: T = shared.run(operation)
-            return result
-        return self.run_alone(operation)
+        else:
+            result = self.run_alone(operation)
+        if put_off:
+            raise_what_was_put_off()
+        return result
 
     def run_alone(self, operation: Operation[T]) -> T:
         """As `run`, but together with nothing else.

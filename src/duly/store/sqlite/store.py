@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from duly.errors import StoreError, WrongConnection
 from duly.model.journal import Journal
 from duly.store.awaiting import Awaited, Recipient
+from duly.store.interruptions import put_off, raise_what_was_put_off
 from duly.store.operation import Operation, Wake
 from duly.store.protocol import Change
 from duly.store.sqlite.claiming import Claiming
@@ -139,7 +140,10 @@ class SqliteStore(
 
     def run(self, operation: Operation[T]) -> T:
         """See Store.run."""
-        return self._open().run(operation)
+        result = self._open().run(operation)
+        if put_off:
+            raise_what_was_put_off()
+        return result
 
     async def arun(self, operation: Operation[T]) -> T:
         """See Store.arun."""

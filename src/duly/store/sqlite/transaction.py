@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import apsw
 
 from duly.errors import StoreError, TransactionEnded
+from duly.store.interruptions import put_off, raise_what_was_put_off
 from duly.store.operation import Operation, Row, drive
 from duly.store.sqlite.connection import errors_explained, execute
 from duly.store.sqlite.lease import Lease
@@ -85,3 +86,5 @@ class SqliteTransaction:
                 ) from error
             except apsw.InterruptError as error:
                 raise TransactionEnded("the transaction took too long and was ended") from error
+        if put_off:
+            raise_what_was_put_off()
