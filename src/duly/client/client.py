@@ -285,7 +285,8 @@ class Client:
         self, prepared: Sequence[Prepared[Any]], answers: Sequence[Enqueued]
     ) -> list[Job[Any]]:
         return [
-            Job(answer, self, each.decode) for each, answer in zip(prepared, answers, strict=True)
+            Job(answer, self, each.decode, answer.created)
+            for each, answer in zip(prepared, answers, strict=True)
         ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import threading
 from collections.abc import Callable
@@ -105,8 +106,12 @@ def fulfil(recipient: Recipient, work: Callable[..., Any], *arguments: Any) -> N
 
 
 def in_a_thread(work: Callable[..., T], *arguments: Any) -> Blocked[T]:
-    """Do the work in a thread of its own. An executor of the standard library would take none
-    once the main thread has ended."""
+    """Do the work in a thread of its own, while this one waits for something.
+
+    A `threading.Thread` would let nobody else go on before it has begun, and then work for
+    milliseconds. An executor of the standard library would take nothing once the main thread has
+    ended.
+    """
     blocked = Blocked[T]()
-    threading.Thread(target=fulfil, args=(blocked, work, *arguments)).start()
+    _thread.start_new_thread(fulfil, (blocked, work, *arguments))
     return blocked

@@ -37,35 +37,67 @@ _BOOLEANS = {False: _LENGTH(1) + b"\0", True: _LENGTH(1) + b"\1"}
 
 
 class Array:
-    """A list whose items are all of one type, or None."""
+    """A list whose items are all of one type, or None, in its binary form."""
 
-    __slots__ = ("values",)
+    __slots__ = ("data",)
+    item_oid: int
 
     def __init__(self, values: list[Any]) -> None:
-        self.values = values
+        # One dimension, nulls allowed, the items' type, their number, and counted from 1.
+        header = _HEADER(1, 1, self.item_oid, len(values), 1)
+        self.data = header + b"".join(self.items(values))
+
+    @staticmethod
+    @abstractmethod
+    def items(values: list[Any]) -> list[bytes]:
+        """Each item with its length before it."""
 
 
 class _Texts(Array):
-    pass
+    item_oid = postgres.types["text"].oid
+
+    @staticmethod
+    def items(values: list[str | None]) -> list[bytes]:
+        """See Array."""
+        encoded = [None if value is None else value.encode() for value in values]
+        return [_NULL if text is None else _LENGTH(len(text)) + text for text in encoded]
 
 
 class _Ids(Array):
-    pass
+    item_oid = postgres.types["uuid"].oid
+
+    @staticmethod
+    def items(values: list[UUID | None]) -> list[bytes]:
+        """See Array."""
+        return [
+            _NULL if value is None else _ID_LENGTH + value.int.to_bytes(16, "big")
+            for value in values
+        ]
 
 
 class _Integers(Array):
-    pass
+    item_oid = postgres.types["int8"].oid
+
+    @staticmethod
+    def items(values: list[int | None]) -> list[bytes]:
+        """See Array."""
+        return [_NULL if value is None else _INTEGER(8, value) for value in values]
 
 
 class _Booleans(Array):
-    pass
+    item_oid = postgres.types["bool"].oid
+
+    @staticmethod
+    def items(values: list[bool | None]) -> list[bytes]:
+        """See Array."""
+        return [_NULL if value is None else _BOOLEANS[value] for value in values]
 
 
 _ARRAYS: dict[type, type[Array]] = {str: _Texts, UUID: _Ids, int: _Integers, bool: _Booleans}
 
 
 def as_array(values: list[Any]) -> Array | list[Any]:
-    """The list in the form that is dumped here, if it is of such items."""
+    """The list in the form that is sent, if it is of such items."""
     kinds = set(map(type, values))
     kinds.discard(type(None))
     if len(kinds) == 1 and (array := _ARRAYS.get(kinds.pop())) is not None:
@@ -75,57 +107,26 @@ def as_array(values: list[Any]) -> Array | list[Any]:
 
 class _ArrayDumper(Dumper):
     format = Format.BINARY
-    item_oid: int
 
     def dump(self, obj: Array) -> Buffer:
         """See psycopg.adapt.Dumper."""
-        # One dimension, nulls allowed, the items' type, their number, and counted from 1.
-        header = _HEADER(1, 1, self.item_oid, len(obj.values), 1)
-        return header + b"".join(self.items(obj.values))
-
-    @abstractmethod
-    def items(self, values: list[Any]) -> list[bytes]:
-        """Each item with its length before it."""
+        return obj.data
 
 
 class _TextDumper(_ArrayDumper):
     oid = postgres.types["text"].array_oid
-    item_oid = postgres.types["text"].oid
-
-    def items(self, values: list[str | None]) -> list[bytes]:
-        """See _ArrayDumper."""
-        encoded = [None if value is None else value.encode() for value in values]
-        return [_NULL if text is None else _LENGTH(len(text)) + text for text in encoded]
 
 
 class _IdDumper(_ArrayDumper):
     oid = postgres.types["uuid"].array_oid
-    item_oid = postgres.types["uuid"].oid
-
-    def items(self, values: list[UUID | None]) -> list[bytes]:
-        """See _ArrayDumper."""
-        return [
-            _NULL if value is None else _ID_LENGTH + value.int.to_bytes(16, "big")
-            for value in values
-        ]
 
 
 class _IntegerDumper(_ArrayDumper):
     oid = postgres.types["int8"].array_oid
-    item_oid = postgres.types["int8"].oid
-
-    def items(self, values: list[int | None]) -> list[bytes]:
-        """See _ArrayDumper."""
-        return [_NULL if value is None else _INTEGER(8, value) for value in values]
 
 
 class _BooleanDumper(_ArrayDumper):
     oid = postgres.types["bool"].array_oid
-    item_oid = postgres.types["bool"].oid
-
-    def items(self, values: list[bool | None]) -> list[bytes]:
-        """See _ArrayDumper."""
-        return [_NULL if value is None else _BOOLEANS[value] for value in values]
 
 
 class _IdLoader(Loader):

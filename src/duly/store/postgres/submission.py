@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -12,6 +12,7 @@ from uuid import UUID
 from duly.model.job import Draft, JobRecord, KeyPolicy, State
 from duly.model.query import Enqueued
 from duly.store.operation import Operation, Statement, Steps, Wake
+from duly.store.postgres.arrays import as_array
 from duly.store.postgres.reading import Reading
 from duly.store.postgres.rows import CLOCK, NOW, utc
 from duly.store.records import (
@@ -196,7 +197,7 @@ class Submission(Reading):
                 if repeated
                 else self._enqueue(drafts, now)
             ),
-            hopefully=(lambda: self._insert(drafts, now, unseen=True)) if unseen else None,
+            hopefully=self._hopefully(drafts, now) if unseen else None,
             again=lambda: self._enqueue_again(drafts, now, created=True),
             atomic=repeated or keyed,
             wakes=frozenset({Wake.WORKERS}),
@@ -236,10 +237,26 @@ class Submission(Reading):
             answered.append(answer if contender is draft else Enqueued(answer.job, created=False))
         return answered
 
-    def _insert(
-        self, drafts: Sequence[Draft], now: datetime | None, unseen: bool = False
-    ) -> Steps[list[Enqueued]]:
-        template, parameters = insertion(drafts, now, unseen=unseen)
+    def _hopefully(
+        self, drafts: Sequence[Draft], now: datetime | None
+    ) -> Callable[[], Steps[list[Enqueued]]]:
+        """Stores many of ids that nobody has sent before. All that can be done without the server
+        is done here and now: whoever has many such batches is at the server with another."""
+        template, parameters = insertion(drafts, now, unseen=True)
+        for name, value in parameters.items():
+            if type(value) is list:
+                parameters[name] = as_array(value)
+        statement = Statement(self.text(template), parameters)
+
+        def store() -> Steps[list[Enqueued]]:
+            ((stored_at, _),) = yield statement
+            instant = utc(stored_at)
+            return [Enqueued(draft, True, False, instant) for draft in drafts]
+
+        return store
+
+    def _insert(self, drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueued]]:
+        template, parameters = insertion(drafts, now)
         ((stored_at, stored),) = yield Statement(self.text(template), parameters)
         instant = utc(stored_at)
         if stored is None:
