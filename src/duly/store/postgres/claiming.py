@@ -74,6 +74,18 @@ _FROM_THE_BUSY_ONE = f"""
     SELECT busy.*, %(limit)s::integer AS share FROM busy WHERE {_ONE_IS_BUSY} UNION ALL"""
 MANY = 20
 
+# A statement sees jobs as they were when it began. One that another has taken since is no longer
+# pending, but to find that out the server locks what it has become, and whoever wants to settle it
+# waits for the end of this claim: with many more workers than processors, most of them do at any
+# time. The server marks a row that somebody has locked or changed in `xmax`; such a row is left
+# alone, if it is as it was first stored. (Those that came back, were replaced, waited for others or
+# had expired may have such a mark from that.) If it was undone, or nothing but a lock, the mark
+# stays: the row is taken by a claim after one that found nothing, and by any when many transactions
+# have begun since.
+LONG_AGO = 1_000
+_UNTOUCHED = f"""(xmax = 0 OR token > 0 OR key IS NOT NULL OR flow_id IS NOT NULL
+            OR expires_at IS NOT NULL OR %(touched)s::boolean OR age(xmax) > {LONG_AGO})"""
+
 
 def _busy(marked: bool) -> str:
     return f"""
@@ -125,6 +137,7 @@ locked AS MATERIALIZED (
         SELECT ctid AS place, id, expires_at FROM {{schema}}.jobs
         WHERE {claimable_in("shares", begun)} AND run_at <= {DUE}
         AND (flow_id IS NULL OR expires_at IS NULL OR expires_at > {DUE})
+        AND {_UNTOUCHED}
         ORDER BY run_at, id
         LIMIT CASE WHEN EXISTS (SELECT FROM held) THEN shares.share ELSE 0 END
         FOR UPDATE SKIP LOCKED
@@ -169,6 +182,7 @@ class Claiming(Settling, Marking):
     def __init__(self, schema: str) -> None:
         super().__init__(schema)
         self.expects_many = False
+        self._found_none = False
 
     def claim(self, demand: Demand, now: datetime | None = None) -> Operation[list[JobRecord]]:
         return Operation(lambda: self._claim(demand, now), atomic=False)
@@ -206,6 +220,7 @@ class Claiming(Settling, Marking):
                 "limit": demand.limit,
                 "ordinary": demand.limit - demand.longest_waiting,
                 "due_by": demand.due_by,
+                "touched": self._found_none,
                 **(marks.parameters if marks else {}),
             },
         )
@@ -220,6 +235,7 @@ class Claiming(Settling, Marking):
             jobs = [job_record(row[1:]) for row in rows]
         jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id.int))
         self.expects_many = len(jobs) >= MANY
+        self._found_none = not jobs
         self._walked(read, len(jobs))
         if marks:
             marks.move_on(jobs)

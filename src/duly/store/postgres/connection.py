@@ -139,14 +139,18 @@ def execute(connection: psycopg.Connection[Any], statement: Statement) -> list[R
     """Run one statement and fetch its rows, on a connection that `configure` has seen.
 
     The driver would look for parameters in a long text every time, and describe each column of the
-    answer only to tell that there is one.
+    answer only to tell that there is one. Behind no pooler it is prepared when it first comes:
+    there are not many, and most come again.
     """
     text, names = numbered(statement.text)
     parameters = statement.parameters
     values = [parameters[name] for name in names]
     cursor = psycopg.RawCursor(connection)
     cursor.execute(
-        text, [as_array(each) if type(each) is list else each for each in values], binary=True
+        text,
+        [as_array(each) if type(each) is list else each for each in values],
+        prepare=True if connection.prepare_threshold is not None else None,
+        binary=True,
     )
     result = cursor.pgresult
     return cursor.fetchall() if result is not None and result.nfields else []

@@ -1,0 +1,118 @@
+"""Claims on PostgreSQL that see jobs as they were: others who have taken these do not wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from duly.model.job import JobRecord
+from duly.model.query import Demand
+from duly.model.settlement import succeed
+from duly.store.postgres.claiming import LONG_AGO
+from duly.store.postgres.store import PostgresStore
+from tests.support.stores import LEASE, TASK, draft, opened, until, worker
+
+PATIENCE = 30.0
+BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid = %s"
+
+
+@pytest.fixture
+def store(shared_database: str, tmp_path: Path) -> Iterator[PostgresStore]:
+    with opened("postgres", tmp_path, lambda: shared_database) as it:
+        assert isinstance(it, PostgresStore)
+        yield it
+
+
+@pytest.fixture
+def connection(store: PostgresStore, shared_database: str) -> Iterator[psycopg.Connection]:
+    """A connection of the test's own."""
+    with psycopg.connect(shared_database, autocommit=True) as it:
+        yield it
+
+
+def hire(store: PostgresStore) -> UUID:
+    hired = worker()
+    store.run(store.register_worker(hired, LEASE))
+    return hired.id
+
+
+def demand(holder: UUID, limit: int) -> Demand:
+    return Demand(worker=holder, queues=(), tasks=(TASK,), limit=limit)
+
+
+def claim(store: PostgresStore, holder: UUID, limit: int) -> list[JobRecord]:
+    return store.run(store.claim(demand(holder, limit)))
+
+
+def test_a_claim_leaves_alone_what_was_taken_after_it_began(
+    store: PostgresStore, connection: psycopg.Connection
+) -> None:
+    slow, quick = hire(store), hire(store)
+    store.run(store.enqueue([draft() for _ in range(30)]))
+    taken: list[JobRecord] = []
+    claimed, done = threading.Event(), threading.Event()
+
+    def claim_slowly() -> list[JobRecord]:
+        with store.transaction() as own:
+            pids.append(own.info.backend_pid)
+            jobs = store.carry(own).run(store.claim(demand(slow, 30)))
+            claimed.set()
+            assert done.wait(PATIENCE)
+            return jobs
+
+    pids: list[int] = []
+    with ThreadPoolExecutor(2) as threads:
+        with connection.transaction():
+            # The claim has begun, and waits for its worker's row.
+            connection.execute("SELECT FROM duly.workers WHERE id = %s FOR UPDATE", (slow,))
+            slowly = threads.submit(claim_slowly)
+            until(lambda: bool(pids))
+            until(lambda: connection.execute(BLOCKED, (pids[0],)).fetchone() == (1,))
+            taken += claim(store, quick, 20)
+        assert claimed.wait(PATIENCE)
+        settling = threads.submit(
+            store.run, store.settle([succeed(job.id, job.token, None) for job in taken])
+        )
+        try:
+            # The claim's transaction is still open.
+            landed = settling.result(PATIENCE)
+        finally:
+            done.set()
+        left = slowly.result(PATIENCE)
+    assert len(taken) == 20
+    assert all(landed)
+    assert len(left) == 10
+    assert not {job.id for job in left} & {job.id for job in taken}
+
+
+def test_what_was_only_locked_is_claimed_after_a_claim_in_vain(
+    store: PostgresStore, connection: psycopg.Connection
+) -> None:
+    holder = hire(store)
+    (job,) = store.run(store.enqueue([draft()]))
+    with connection.transaction(force_rollback=True):
+        connection.execute("UPDATE duly.jobs SET priority = 6")
+    with connection.transaction():
+        connection.execute("SELECT FROM duly.jobs FOR UPDATE")
+    brought = [each.id for _ in range(2) for each in claim(store, holder, 10)]
+    assert brought == [job.job.id]
+
+
+def test_what_was_locked_long_ago_is_claimed_in_its_turn(
+    store: PostgresStore, connection: psycopg.Connection
+) -> None:
+    holder = hire(store)
+    (first,) = store.run(store.enqueue([draft()]))
+    with connection.transaction():
+        connection.execute("SELECT FROM duly.jobs FOR UPDATE")
+    store.run(store.enqueue([draft() for _ in range(3)]))
+    assert first.job.id not in {job.id for job in claim(store, holder, 1)}
+    for _ in range(LONG_AGO + 1):
+        connection.execute("SELECT pg_current_xact_id()")
+    assert [job.id for job in claim(store, holder, 1)] == [first.job.id]
