@@ -22,6 +22,8 @@ ROOT = Path(__file__).parent.parent
 PATIENCE = 300.0
 LONGEST_STOP = 30.0
 LOOK = 0.2
+BUSY = 0.2
+"""The part of a processor's time that processes at rest do not use together."""
 
 
 class TookTooLong(Exception):
@@ -85,7 +87,7 @@ def warm_workers(
     concurrency: int = 10,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[WorkerProcess]:
-    """The same, ready: every process is up, and one has run a job."""
+    """The same, ready: every process is up and at rest, and one has run a job."""
     with workers(database, processes, concurrency, settings) as worker:
         store = app.app.store
         wait_until(
@@ -97,7 +99,22 @@ def warm_workers(
             app.warm_up.enqueue().result(timeout=PATIENCE)
         except TimeoutError:
             raise TookTooLong("the first job is not finished") from None
+        wait_until(_Rest(worker).reached, "the workers rest after their start")
         yield worker
+
+
+class _Rest:
+    """Whether a worker's processes have used hardly any processor time since the last look."""
+
+    def __init__(self, worker: WorkerProcess) -> None:
+        self._worker = worker
+        self._used = 0.0
+
+    def reached(self) -> bool:
+        before = self._used
+        times = [child.cpu_times() for child in self._worker.children()]
+        self._used = sum(each.user + each.system for each in times)
+        return self._used - before < BUSY * LOOK
 
 
 @contextmanager

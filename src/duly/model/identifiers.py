@@ -108,4 +108,4 @@ def new_id() -> UUID:
 
 def new_ids(count: int) -> list[UUID]:
     """So many fresh ids, in order, each greater than all this process has made before."""
-    return _sequence.take_many(count)
+    return [_sequence.take()] if count == 1 else _sequence.take_many(count)

@@ -112,6 +112,6 @@ def in_a_thread(work: Callable[..., T], *arguments: Any) -> Blocked[T]:
     milliseconds. An executor of the standard library would take nothing once the main thread has
     ended.
     """
-    blocked = Blocked[T]()
+    blocked: Blocked[T] = Blocked()
     _thread.start_new_thread(fulfil, (blocked, work, *arguments))
     return blocked

@@ -57,7 +57,7 @@ class SharedSubmissions:
             self._thread.join()
 
     def _put(self, operation: Operation[list[Enqueued]]) -> Blocked[list[Enqueued]]:
-        blocked = Blocked[list[Enqueued]]()
+        blocked: Blocked[list[Enqueued]] = Blocked()
         with self._queueing:
             if self._closing:
                 raise StoreError("the store is being closed")

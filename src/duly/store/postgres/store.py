@@ -240,7 +240,7 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
         engine = self._engine
         if engine is None or engine.process != os.getpid():
             engine = await asyncio.to_thread(self._open)
-        awaited = Awaited[T]()
+        awaited: Awaited[T] = Awaited()
         engine.threads.submit(fulfil, awaited, self.run, operation)
         return await awaited.future
 

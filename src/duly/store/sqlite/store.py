@@ -150,7 +150,7 @@ class SqliteStore(
         engine = self._engine
         if engine is None or engine.process != os.getpid():
             engine = await asyncio.to_thread(self._open)
-        awaited = Awaited[T]()
+        awaited: Awaited[T] = Awaited()
         engine.hand_in(operation, awaited)
         return await awaited.future
 

@@ -92,7 +92,7 @@ class Writer:
                 if operation.wakes:
                     self._committed(operation.wakes)
                 return operation.answer(returned)
-        blocked = Blocked[T]()
+        blocked: Blocked[T] = Blocked()
         self.hand_in(operation, blocked)
         return blocked.wait()
 
