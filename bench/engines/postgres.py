@@ -78,11 +78,13 @@ class PostgresDatabase:
         return BarePostgres(self.url)
 
     def load_pending(self, count: int, task: str) -> None:
-        """Add jobs that no worker of the benchmark can run now, and let the planner know."""
+        """Add jobs that no worker of the benchmark can run now, let the planner know, and have them
+        on the disk: to write millions of rows keeps the server busy for long after."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(_LANES, {"task": task})
             connection.execute(_LOAD, {"count": count, "task": task})
             connection.execute("VACUUM ANALYZE duly.jobs")
+            connection.execute("CHECKPOINT")
 
     @contextmanager
     def horizon_held(self) -> Iterator[None]:
