@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 
 from duly.control import TimeLimitExceeded
@@ -35,10 +36,12 @@ class Swallowed:
 
     def __init__(self, again: Callable[[], None]) -> None:
         self._again = again
-        self._others = sys.unraisablehook
+        self._others = self._first = sys.unraisablehook
+        self._here = threading.local()
 
     def listen(self) -> None:
-        """Be told from now on; whoever was told before still is, of all others."""
+        """Be told from now on; whoever was told before still is, of all others, also if he passes
+        on to us what he is told."""
         if sys.unraisablehook != self.told:
             self._others = sys.unraisablehook
             sys.unraisablehook = self.told
@@ -47,5 +50,11 @@ class Swallowed:
         """Python's hook itself."""
         if unraisable.exc_type is TimeLimitExceeded:
             self._again()
+        elif getattr(self._here, "tells_others", False):
+            self._first(unraisable)
         else:
-            self._others(unraisable)
+            self._here.tells_others = True
+            try:
+                self._others(unraisable)
+            finally:
+                self._here.tells_others = False

@@ -24,7 +24,7 @@ FIRST_NAP, LONGEST_NAP = 0.0005, 0.02
 class Errand:
     """One call in one thread. What it returned or raised is handed to `deliver` in any case."""
 
-    __slots__ = ("_closed", "_deliver", "_interrupted", "_lock", "_run", "_thread")
+    __slots__ = ("_closed", "_deliver", "_interrupted", "_lock", "_run", "_thread", "_too_late")
 
     def __init__(
         self, run: Callable[[], Any], deliver: Callable[[Any, BaseException | None], None]
@@ -33,13 +33,17 @@ class Errand:
         self._deliver = deliver
         self._lock = threading.Lock()
         self._thread: int | None = None
+        self._too_late = False
+        """Whether it was interrupted before it had a thread."""
         self._interrupted = False
         self._closed = False
 
     def interrupt(self) -> None:
-        """Raise TimeLimitExceeded in the call, as soon as it is where that does no harm."""
+        """Raise TimeLimitExceeded in the call, as soon as it is where that does no harm; before
+        its start, instead of the call."""
         with self._lock:
             if self._thread is None:
+                self._too_late = True
                 return
             put_off[self._thread] = TimeLimitExceeded
         if not self._is_interrupted(force=False):
@@ -79,11 +83,13 @@ class Errand:
 
     def perform(self) -> None:
         """Make the call and deliver. An interruption that comes too late is dropped."""
-        with self._lock:
-            self._thread = threading.get_ident()
         value: Any = None
         failure: BaseException | None = None
         try:
+            with self._lock:
+                self._thread = threading.get_ident()
+                if self._too_late:
+                    raise TimeLimitExceeded
             value = copy_context().run(self._run)
         except BaseException as error:
             failure = error
@@ -97,10 +103,11 @@ class Errand:
     def _close(self) -> None:
         """From here on nothing can be raised in the thread."""
         with self._lock:
-            put_off.pop(threading.get_ident(), None)
             if self._interrupted:
                 _interrupted.pop(threading.get_ident(), None)
                 _drop_what_is_to_be_raised()
+            # Last: until then the interruption may be put off once more.
+            put_off.pop(threading.get_ident(), None)
             self._thread = None
             self._closed = True
 
