@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import UUID
 
 import psycopg
@@ -14,7 +17,9 @@ import pytest
 from duly.model.job import JobRecord
 from duly.model.query import Demand
 from duly.model.settlement import succeed
-from duly.store.postgres.claiming import LONG_AGO
+from duly.store.postgres import crowd as crowd_module
+from duly.store.postgres import marks as marks_module
+from duly.store.postgres.marks import Marks
 from duly.store.postgres.store import PostgresStore
 from tests.support.stores import LEASE, TASK, draft, opened, until, worker
 
@@ -104,15 +109,33 @@ def test_what_was_only_locked_is_claimed_after_a_claim_in_vain(
     assert brought == [job.job.id]
 
 
-def test_what_was_locked_long_ago_is_claimed_in_its_turn(
-    store: PostgresStore, connection: psycopg.Connection
+def test_what_was_only_locked_waits_no_longer_than_a_crowd_is_expected(
+    store: PostgresStore, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder = hire(store)
-    (first,) = store.run(store.enqueue([draft()]))
+    first, *_ = store.run(store.enqueue([draft() for _ in range(4)]))
     with connection.transaction():
-        connection.execute("SELECT FROM duly.jobs FOR UPDATE")
-    store.run(store.enqueue([draft() for _ in range(3)]))
+        connection.execute("SELECT FROM duly.jobs WHERE id = %s FOR UPDATE", (first.job.id,))
     assert first.job.id not in {job.id for job in claim(store, holder, 1)}
-    for _ in range(LONG_AGO + 1):
-        connection.execute("SELECT pg_current_xact_id()")
+    later = time.monotonic() + crowd_module.PATIENCE
+    monkeypatch.setattr(crowd_module, "time", SimpleNamespace(monotonic=lambda: later))
     assert [job.id for job in claim(store, holder, 1)] == [first.job.id]
+
+
+def test_marks_do_not_hide_what_was_left_alone(
+    store: PostgresStore, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks_module, "PERIOD", 60.0)
+    holder = hire(store)
+    now, tick = datetime.now(UTC), time.monotonic()
+    past = [now - timedelta(seconds=seconds) for seconds in (40, 30, 20, 10)]
+    first, *_ = (each.job for each in store.run(store.enqueue([draft(run_at=at) for at in past])))
+    with connection.transaction():
+        connection.execute("SELECT FROM duly.jobs WHERE id = %s FOR UPDATE", (first.id,))
+    lane = (first.queue, first.task, first.priority)
+    store._marks = Marks({lane: (first.run_at, first.id)}, now, tick, tick)
+    assert first.id not in {job.id for job in claim(store, holder, 3)}
+    due = store.run(store.next_due((), (TASK,), exact=False))
+    assert due is not None
+    assert due.at == first.run_at
+    assert [job.id for _ in range(2) for job in claim(store, holder, 3)] == [first.id]

@@ -110,7 +110,7 @@ class Client:
         operation = self._submission(batches[0])
         made = []
         for batch, following in zip_longest(batches, batches[1:]):
-            ready = None if following is None else in_a_thread(self._submission, following)
+            ready = None if following is None else in_a_thread(self._ready, following)
             answers = self.store.run(operation)
             made.append(in_a_thread(self._jobs, batch, answers))
             if ready is not None:
@@ -126,6 +126,12 @@ class Client:
         for batch in _batches(prepared):
             answers.extend(await arun(self._submission(batch)))
         return self._jobs(prepared, answers)
+
+    def _ready(self, batch: Sequence[Prepared[Any]]) -> Operation[list[Enqueued]]:
+        operation = self._submission(batch)
+        if operation.make_ready is not None:
+            operation.make_ready()
+        return operation
 
     def _submission(self, batch: Sequence[Prepared[Any]]) -> Operation[list[Enqueued]]:
         for each in batch:
@@ -285,8 +291,7 @@ class Client:
         self, prepared: Sequence[Prepared[Any]], answers: Sequence[Enqueued]
     ) -> list[Job[Any]]:
         return [
-            Job(answer, self, each.decode, answer.created)
-            for each, answer in zip(prepared, answers, strict=True)
+            Job(answer, self, each.decode) for each, answer in zip(prepared, answers, strict=True)
         ]
 
 

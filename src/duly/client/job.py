@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
-import msgspec
-
 from duly.client.options import Duration
 from duly.errors import JobCancelled, JobFailed, ResultTimeout, UnknownJob
 from duly.model.attempt import Attempt
@@ -25,16 +23,21 @@ if TYPE_CHECKING:
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Job(msgspec.Struct, Generic[R_co], eq=False, gc=False):
+class Job(Generic[R_co]):
     """One job: its record as of the last look, and what can be done with it.
 
     `created` is false when the submission that returned this found its key held by this job.
     """
 
-    _seen: JobRecord | Enqueued
-    _client: Client
-    _decode: Callable[[str], Any]
-    created: bool = False
+    __slots__ = ("_client", "_decode", "_seen", "created")
+
+    def __init__(
+        self, seen: JobRecord | Enqueued, client: Client, decode: Callable[[str], Any]
+    ) -> None:
+        self.created = isinstance(seen, Enqueued) and seen.created
+        self._seen = seen
+        self._client = client
+        self._decode = decode
 
     @property
     def record(self) -> JobRecord:

@@ -47,8 +47,9 @@ class Operation(msgspec.Struct, Generic[Answer], frozen=True):
     its own. `again` runs it once more when the connection broke and nobody knows whether the first
     run was committed; without it that is the caller's to find out. After a `quiet` one nobody is
     woken if its answer is empty: nothing has changed. One that does nothing but submit `drafts`,
-    each on its own, may be run together with others. On SQLite, which has one writer at a time,
-    `conclude` makes the answer of what the steps return, when nothing is locked any more.
+    each on its own, may be run together with others. `make_ready` does what can be done before its
+    turn, in whatever thread. On SQLite, which has one writer at a time, `conclude` makes the answer
+    of what the steps return, when nothing is locked any more.
     """
 
     start: Callable[[], Steps[Answer]]
@@ -59,6 +60,7 @@ class Operation(msgspec.Struct, Generic[Answer], frozen=True):
     wakes: frozenset[Wake] = msgspec.field(default_factory=frozenset)
     quiet: bool = False
     drafts: Sequence[Draft] = ()
+    make_ready: Callable[[], object] | None = None
     conclude: Callable[[Any], Any] | None = None
 
     def answer(self, returned: Any) -> Answer:

@@ -11,6 +11,7 @@ from duly.errors import LeaseLost
 from duly.model.job import JobRecord
 from duly.model.query import Demand, Due
 from duly.store.operation import Operation, Statement, Steps
+from duly.store.postgres.crowd import Crowd
 from duly.store.postgres.finishing import cancelled
 from duly.store.postgres.lanes import claimable_in, lanes_wanted
 from duly.store.postgres.marks import READ, Marking
@@ -77,14 +78,11 @@ MANY = 20
 # A statement sees jobs as they were when it began. One that another has taken since is no longer
 # pending, but to find that out the server locks what it has become, and whoever wants to settle it
 # waits for the end of this claim: with many more workers than processors, most of them do at any
-# time. The server marks a row that somebody has locked or changed in `xmax`; such a row is left
-# alone, if it is as it was first stored. (Those that came back, were replaced, waited for others or
-# had expired may have such a mark from that.) If it was undone, or nothing but a lock, the mark
-# stays: the row is taken by a claim after one that found nothing, and by any when many transactions
-# have begun since.
-LONG_AGO = 1_000
-_UNTOUCHED = f"""(xmax = 0 OR token > 0 OR key IS NOT NULL OR flow_id IS NOT NULL
-            OR expires_at IS NOT NULL OR %(touched)s::boolean OR age(xmax) > {LONG_AGO})"""
+# time. The server marks a row that somebody has locked or changed in `xmax`; in a crowd such a row
+# is left alone, if it is as it was first stored. (Those that came back, were replaced, waited for
+# others or had expired may have such a mark from that.)
+_UNTOUCHED = """(xmax = 0 OR token > 0 OR key IS NOT NULL OR flow_id IS NOT NULL
+            OR expires_at IS NOT NULL OR %(touched)s::boolean)"""
 
 
 def _busy(marked: bool) -> str:
@@ -182,7 +180,7 @@ class Claiming(Settling, Marking):
     def __init__(self, schema: str) -> None:
         super().__init__(schema)
         self.expects_many = False
-        self._found_none = False
+        self._crowd = Crowd()
 
     def claim(self, demand: Demand, now: datetime | None = None) -> Operation[list[JobRecord]]:
         return Operation(lambda: self._claim(demand, now), atomic=False)
@@ -208,7 +206,8 @@ class Claiming(Settling, Marking):
         yield Statement(SILENCE, {"limit": str(int(longest.total_seconds() * 1000))})
 
     def _claim(self, demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
-        marks, many = self.marks, self.expects_many
+        touched, many = not self._crowd.is_expected(), self.expects_many
+        marks = None if touched and self._crowd.left_some else self.marks
         text = _claim_text(demand.longest_waiting > 0, demand.expiring, marks is not None, many)
         rows = yield Statement(
             self.text(text),
@@ -220,7 +219,7 @@ class Claiming(Settling, Marking):
                 "limit": demand.limit,
                 "ordinary": demand.limit - demand.longest_waiting,
                 "due_by": demand.due_by,
-                "touched": self._found_none,
+                "touched": touched,
                 **(marks.parameters if marks else {}),
             },
         )
@@ -235,8 +234,8 @@ class Claiming(Settling, Marking):
             jobs = [job_record(row[1:]) for row in rows]
         jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id.int))
         self.expects_many = len(jobs) >= MANY
-        self._found_none = not jobs
         self._walked(read, len(jobs))
+        self._crowd.claimed(read, len(jobs), touched)
         if marks:
             marks.move_on(jobs)
         return jobs
@@ -244,7 +243,7 @@ class Claiming(Settling, Marking):
     def _next_due(
         self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None, exact: bool
     ) -> Steps[Due | None]:
-        marks = None if exact else self.marks
+        marks = None if exact or self._crowd.left_some else self.marks
         rows = yield Statement(
             self.text(_next_due_text(marks is not None)),
             {
@@ -255,6 +254,8 @@ class Claiming(Settling, Marking):
             },
         )
         at, seconds = rows[0]
+        if at is None or seconds > 0:
+            self._crowd.nothing_is_due()
         return None if at is None else Due(utc(at), max(0.0, seconds))
 
     def _begin(self, job_id: UUID, token: int, now: datetime | None) -> Steps[bool]:

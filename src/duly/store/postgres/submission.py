@@ -190,18 +190,21 @@ class Submission(Reading):
         self, drafts: Sequence[Draft], now: datetime | None = None, repeated: bool = False
     ) -> Operation[list[Enqueued]]:
         keyed = any_keyed(drafts)
-        unseen = len(drafts) > FEW and not keyed and not repeated
+        hopefully = None
+        if len(drafts) > FEW and not keyed and not repeated:
+            hopefully = _OfNewIds(self.text, drafts, now)
         return Operation(
             lambda: (
                 self._enqueue_again(drafts, now, created=False)
                 if repeated
                 else self._enqueue(drafts, now)
             ),
-            hopefully=self._hopefully(drafts, now) if unseen else None,
+            hopefully=hopefully,
             again=lambda: self._enqueue_again(drafts, now, created=True),
             atomic=repeated or keyed,
             wakes=frozenset({Wake.WORKERS}),
             drafts=shareable(drafts, now, repeated),
+            make_ready=hopefully.make_ready if hopefully is not None else None,
         )
 
     def _enqueue_again(
@@ -236,24 +239,6 @@ class Submission(Reading):
             answer = answers[contender.id]
             answered.append(answer if contender is draft else Enqueued(answer.job, created=False))
         return answered
-
-    def _hopefully(
-        self, drafts: Sequence[Draft], now: datetime | None
-    ) -> Callable[[], Steps[list[Enqueued]]]:
-        """Stores many of ids that nobody has sent before. All that can be done without the server
-        is done here and now: whoever has many such batches is at the server with another."""
-        template, parameters = insertion(drafts, now, unseen=True)
-        for name, value in parameters.items():
-            if type(value) is list:
-                parameters[name] = as_array(value)
-        statement = Statement(self.text(template), parameters)
-
-        def store() -> Steps[list[Enqueued]]:
-            ((stored_at, _),) = yield statement
-            instant = utc(stored_at)
-            return [Enqueued(draft, True, False, instant) for draft in drafts]
-
-        return store
 
     def _insert(self, drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueued]]:
         template, parameters = insertion(drafts, now)
@@ -344,6 +329,33 @@ class Submission(Reading):
         lane = {"queue": fresh.queue, "task": fresh.task, "priority": fresh.priority}
         yield Statement(self.text(LANE), lane)
         return Enqueued(fresh, created=False, replaced=True)
+
+
+class _OfNewIds:
+    """Stores many jobs of ids that nobody has sent before."""
+
+    def __init__(
+        self, text: Callable[[str], str], drafts: Sequence[Draft], now: datetime | None
+    ) -> None:
+        self._text = text
+        self._drafts = drafts
+        self._now = now
+        self._statement: Statement | None = None
+
+    def make_ready(self) -> Statement:
+        """The statement, its parameters as they are sent."""
+        if self._statement is None:
+            template, parameters = insertion(self._drafts, self._now, unseen=True)
+            for name, value in parameters.items():
+                if type(value) is list:
+                    parameters[name] = as_array(value)
+            self._statement = Statement(self._text(template), parameters)
+        return self._statement
+
+    def __call__(self) -> Steps[list[Enqueued]]:
+        ((stored_at, _),) = yield self.make_ready()
+        instant = utc(stored_at)
+        return [Enqueued(draft, True, False, instant) for draft in self._drafts]
 
 
 def insertion(
