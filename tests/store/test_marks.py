@@ -16,6 +16,7 @@ from duly.model.query import Demand
 from duly.model.settlement import release, succeed
 from duly.store.postgres import marks as marks_module
 from duly.store.postgres.connection import execute
+from duly.store.postgres.crowd import Crowd
 from duly.store.postgres.marks import FEW, LAG, MANY, PERIOD, TRUSTED_FOR, Marking, Marks
 from duly.store.postgres.store import PostgresStore
 from tests.support.stores import QUEUE, TASK, draft, opened, until, worker
@@ -28,8 +29,9 @@ LEASE = timedelta(minutes=10)
 def store(
     shared_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[PostgresStore]:
-    """An empty store that surveys often."""
+    """An empty store that surveys often, and expects no crowd."""
     monkeypatch.setattr(marks_module, "PERIOD", 0.05)
+    monkeypatch.setattr(Crowd, "is_expected", lambda _: False)
     with opened("postgres", tmp_path, lambda: shared_database) as it:
         assert isinstance(it, PostgresStore)
         yield it

@@ -30,7 +30,6 @@ def test_a_crowd_is_expected_at_first_and_not_for_ever(clock: Clock) -> None:
     clock.now += 100
     assert crowd.is_expected()
     crowd.claimed(FAR, 100, everything=False)
-    assert crowd.left_some
     clock.now += PATIENCE
     assert not crowd.is_expected()
 
@@ -41,7 +40,6 @@ def test_a_claim_that_takes_everything_tells_whether_there_is_one(clock: Clock, 
     assert crowd.is_expected()
     clock.now += PATIENCE
     crowd.claimed(read, 100, everything=True)
-    assert not crowd.left_some
     assert crowd.is_expected() is (read == FAR)
 
 

@@ -206,8 +206,8 @@ class Claiming(Settling, Marking):
         yield Statement(SILENCE, {"limit": str(int(longest.total_seconds() * 1000))})
 
     def _claim(self, demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
-        touched, many = not self._crowd.is_expected(), self.expects_many
-        marks = None if touched and self._crowd.left_some else self.marks
+        marks, many = self.marks, self.expects_many
+        touched = not self._crowd.is_expected()
         text = _claim_text(demand.longest_waiting > 0, demand.expiring, marks is not None, many)
         rows = yield Statement(
             self.text(text),
@@ -236,14 +236,15 @@ class Claiming(Settling, Marking):
         self.expects_many = len(jobs) >= MANY
         self._walked(read, len(jobs))
         self._crowd.claimed(read, len(jobs), touched)
-        if marks:
+        if marks and touched:
+            # Otherwise something may have been left alone before these.
             marks.move_on(jobs)
         return jobs
 
     def _next_due(
         self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None, exact: bool
     ) -> Steps[Due | None]:
-        marks = None if exact or self._crowd.left_some else self.marks
+        marks = None if exact else self.marks
         rows = yield Statement(
             self.text(_next_due_text(marks is not None)),
             {

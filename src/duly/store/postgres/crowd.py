@@ -23,8 +23,6 @@ class Crowd:
     def __init__(self) -> None:
         self._until: float | None = None
         """Until when one is expected; if that is None, from the next claim on."""
-        self.left_some = False
-        """Whether claims may have left jobs alone since the last that took everything."""
 
     def is_expected(self) -> bool:
         """Whether a claim is to leave alone what others have touched."""
@@ -35,7 +33,6 @@ class Crowd:
 
     def claimed(self, read: int, jobs: int, everything: bool) -> None:
         """A claim read so much for so many jobs, and took everything or only what was untouched."""
-        self.left_some = not everything
         if not jobs:
             self._until = None if everything else 0.0
         elif everything and read > MUCH + TIMES * jobs:
