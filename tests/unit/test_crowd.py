@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duly.store.postgres import crowd as crowd_module
-from duly.store.postgres.crowd import MUCH, PATIENCE, TIMES, Crowd
+from duly.store.postgres.crowd import AT_FIRST, MUCH, PATIENCE, TIMES, Crowd
 
 FAR = MUCH + TIMES * 100 + 1
 
@@ -30,7 +30,7 @@ def test_a_crowd_is_expected_at_first_and_not_for_ever(clock: Clock) -> None:
     clock.now += 100
     assert crowd.is_expected()
     crowd.claimed(FAR, 100, everything=False)
-    clock.now += PATIENCE
+    clock.now += AT_FIRST
     assert not crowd.is_expected()
 
 
@@ -40,7 +40,10 @@ def test_a_claim_that_takes_everything_tells_whether_there_is_one(clock: Clock, 
     assert crowd.is_expected()
     clock.now += PATIENCE
     crowd.claimed(read, 100, everything=True)
+    clock.now += PATIENCE - 1
     assert crowd.is_expected() is (read == FAR)
+    clock.now += 1
+    assert not crowd.is_expected()
 
 
 def test_what_others_have_touched_is_taken_when_there_is_nothing_else(clock: Clock) -> None:
@@ -56,7 +59,7 @@ def test_what_others_have_touched_is_taken_when_there_is_nothing_else(clock: Clo
 def test_after_a_rest_a_crowd_is_expected(clock: Clock, looked: bool) -> None:
     crowd = Crowd()
     assert crowd.is_expected()
-    clock.now += PATIENCE
+    clock.now += AT_FIRST
     assert not crowd.is_expected()
     if looked:
         crowd.nothing_is_due()

@@ -7,8 +7,9 @@ import time
 MUCH = 1_000
 TIMES = 6
 """What a claim reads, at most, where few others claim: so much, and so many times its jobs."""
-PATIENCE = 5.0
-"""For how many seconds a crowd is expected. What was only touched is left alone for no longer."""
+AT_FIRST, PATIENCE = 2.0, 5.0
+"""For how many seconds a crowd is expected, after a rest and when one was seen. What was only
+touched is left alone for no longer."""
 
 
 class Crowd:
@@ -28,7 +29,7 @@ class Crowd:
         """Whether a claim is to leave alone what others have touched."""
         now = time.monotonic()
         if self._until is None:
-            self._until = now + PATIENCE
+            self._until = now + AT_FIRST
         return now < self._until
 
     def claimed(self, read: int, jobs: int, everything: bool) -> None:
