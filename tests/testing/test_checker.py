@@ -139,8 +139,11 @@ def a_submission_that_failed_made_a_job(history: History, jobs: Jobs) -> History
 
 @breaks("I2")
 def a_key_is_held_twice(history: History, jobs: Jobs) -> History:
-    first = _entries(history, jobs["keyed 1"])[0]
-    return _entry(history, _entries(history, jobs["keyed 2"])[0], at=first.at)
+    """Both may have lived within one millisecond."""
+    end = _entries(history, jobs["keyed 1"])[-1]
+    prolonged = _entry(history, end, at=end.at + timedelta(seconds=2))
+    second = _entries(prolonged, jobs["keyed 2"])[0]
+    return _entry(prolonged, second, at=end.at + timedelta(seconds=1))
 
 
 @breaks("I2")
@@ -589,6 +592,18 @@ def a_lost_workers_job_is_left_with_it(history: History, jobs: Jobs) -> History:
     assert claim.worker is not None
     loss = Loss(worker=claim.worker, at=claim.at)
     return _replace(slow, losses=[loss], taken_back_within=60.0)
+
+
+def test_a_key_may_go_from_one_to_another_within_one_instant(
+    good: tuple[History, Jobs],
+) -> None:
+    history, jobs = good
+    instant = _entries(history, jobs["keyed 1"])[0].at
+    for entry in [*_entries(history, jobs["keyed 1"]), _entries(history, jobs["keyed 2"])[0]]:
+        history = _entry(history, entry, at=instant)
+    for ordered in (history.jobs, history.jobs[::-1]):
+        found = check_history(_replace(history, jobs=list(ordered)))
+        assert not [each for each in found if each.invariant == "I2"]
 
 
 @pytest.mark.parametrize("name", BREAKS)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
-from operator import itemgetter
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import msgspec
@@ -16,6 +15,7 @@ from duly.testing.evidence import Evidence, Finding
 from duly.testing.history import Told
 
 Held = tuple[datetime, datetime | None, UUID]
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def no_loss(evidence: Evidence) -> Iterator[Finding]:
@@ -87,7 +87,11 @@ def _keys(evidence: Evidence) -> Iterator[Finding]:
         if job.key is not None:
             holders.setdefault((job.task, job.key), []).append(job)
     for (task, key), jobs in holders.items():
-        held = sorted((span for job in jobs for span in _held(evidence, job)), key=itemgetter(0))
+        # Of two that were stored in one instant, one may have ended in it, before the other came.
+        held = sorted(
+            (span for job in jobs for span in _held(evidence, job)),
+            key=lambda span: (span[0], span[1] or _NEVER),
+        )
         reach: Held | None = None
         for span in held:
             start, end, job_id = span
