@@ -11,6 +11,7 @@ import socket
 import sys
 
 from duly.clock import runtime_clock as clock
+from duly.runtime.eventloop import new_event_loop
 from duly.runtime.frames import framed, read_frame, receive
 from duly.runtime.isolation import Isolation
 from duly.runtime.lease import LeaseBoard, LeaseClock
@@ -49,7 +50,7 @@ def main() -> None:
     code = STOPPED_SHORT
     try:
         # Not asyncio.run: it would wait for tasks that do not heed their cancellation.
-        ending = asyncio.new_event_loop().run_until_complete(_work(app, orders, lease, connection))
+        ending = new_event_loop().run_until_complete(_work(app, orders, lease, connection))
         code = 0 if ending is Ending.DRAINED else STOPPED_SHORT
     except Exception:
         logger.exception("the worker failed")

@@ -18,6 +18,7 @@ from duly.errors import DulyError, StoreError
 from duly.model.identifiers import new_id
 from duly.registry.task import Registry
 from duly.runtime.attempt import Transaction
+from duly.runtime.eventloop import new_event_loop
 from duly.runtime.frames import framed, read_frame
 from duly.runtime.isolation import Isolation
 from duly.runtime.janitor import Janitor
@@ -111,7 +112,7 @@ class EmbeddedWorker:
 
     def _run(self) -> None:
         # Not asyncio.run: it would wait for tasks that do not heed their cancellation.
-        loop = asyncio.new_event_loop()
+        loop = new_event_loop()
         try:
             loop.run_until_complete(self._serve())
             loop.run_until_complete(_end_tasks())
