@@ -28,5 +28,17 @@ def lanes_wanted(marked: bool) -> str:
 def claimable_in(lane: str, marked: bool) -> str:
     """The condition of a job to be claimable, now or later, in the lane of this row."""
     start = f" AND (run_at, jobs.id) >= ({lane}.from_time, {lane}.from_id)" if marked else ""
-    return f"""state IN ('pending', 'waiting') AND jobs.queue = {lane}.queue
-        AND jobs.task = {lane}.task AND jobs.priority = {lane}.priority{start}"""
+    return f"state IN ('pending', 'waiting') AND {within(lane)}{start}"
+
+
+def within(lane: str) -> str:
+    """The condition of a job to be in the lane of this row: of its number, by which the index finds
+    it, and of its names, for two lanes may have one number."""
+    return f"""{_number_of("jobs")} = {_number_of(lane)}
+        AND jobs.queue = {lane}.queue AND jobs.task = {lane}.task
+        AND jobs.priority = {lane}.priority"""
+
+
+def _number_of(row: str) -> str:
+    """As the index has it."""
+    return f"hashtextextended({row}.task, hashtextextended({row}.queue, {row}.priority))"

@@ -13,6 +13,7 @@ from duly.model.query import Count, JobFilter, Waiting
 from duly.policy.states import LIVE
 from duly.store.operation import Operation, Statement, Steps
 from duly.store.postgres.finishing import past_attempts
+from duly.store.postgres.lanes import within
 from duly.store.postgres.rows import (
     CLOCK,
     COLUMNS,
@@ -41,8 +42,7 @@ WITH {CLOCK}
 SELECT lanes.queue, min(head.run_at)
 FROM (SELECT DISTINCT queue, task, priority FROM {{schema}}.lanes) lanes CROSS JOIN LATERAL (
     SELECT run_at FROM {{schema}}.jobs
-    WHERE state = 'pending' AND jobs.queue = lanes.queue AND jobs.task = lanes.task
-    AND jobs.priority = lanes.priority AND run_at <= {NOW}
+    WHERE state = 'pending' AND {within("lanes")} AND run_at <= {NOW}
     ORDER BY run_at LIMIT 1
 ) head
 GROUP BY lanes.queue

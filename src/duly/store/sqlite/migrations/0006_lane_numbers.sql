@@ -1,0 +1,2 @@
+-- For PostgreSQL, where it saves comparing names; here to compare them is cheap. Numbers of
+-- migrations mean the same on every engine.
