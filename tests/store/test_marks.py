@@ -43,9 +43,9 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     noted: list[int] = []
     note = Marking._walked
 
-    def walked(self: Marking, read: int, jobs: int) -> None:
+    def walked(self: Marking, read: int, jobs: int, crowded: bool) -> None:
         noted.append(read)
-        note(self, read, jobs)
+        note(self, read, jobs, crowded)
 
     monkeypatch.setattr(Marking, "_walked", walked)
     return noted

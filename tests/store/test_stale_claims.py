@@ -96,26 +96,49 @@ def test_a_claim_leaves_alone_what_was_taken_after_it_began(
     assert not {job.id for job in left} & {job.id for job in taken}
 
 
-def test_what_was_only_locked_is_claimed_after_a_claim_in_vain(
+@pytest.fixture
+def open_transaction(store: PostgresStore, shared_database: str) -> Iterator[psycopg.Connection]:
+    """One that has written something, and began before whatever the test does."""
+    with psycopg.connect(shared_database) as it:
+        it.execute("SELECT pg_current_xact_id()")
+        yield it
+
+
+def lock_and_change_in_vain(connection: psycopg.Connection, job_id: UUID) -> None:
+    with connection.transaction(force_rollback=True):
+        connection.execute("UPDATE duly.jobs SET priority = 6 WHERE id = %s", (job_id,))
+    with connection.transaction():
+        connection.execute("SELECT FROM duly.jobs WHERE id = %s FOR UPDATE", (job_id,))
+
+
+def test_what_was_only_touched_is_claimed_once_that_has_ended(
     store: PostgresStore, connection: psycopg.Connection
 ) -> None:
     holder = hire(store)
+    first, *_ = store.run(store.enqueue([draft() for _ in range(4)]))
+    lock_and_change_in_vain(connection, first.job.id)
+    assert [job.id for job in claim(store, holder, 1)] == [first.job.id]
+
+
+def test_what_was_only_touched_is_claimed_after_a_claim_in_vain(
+    store: PostgresStore, connection: psycopg.Connection, open_transaction: psycopg.Connection
+) -> None:
+    holder = hire(store)
     (job,) = store.run(store.enqueue([draft()]))
-    with connection.transaction(force_rollback=True):
-        connection.execute("UPDATE duly.jobs SET priority = 6")
-    with connection.transaction():
-        connection.execute("SELECT FROM duly.jobs FOR UPDATE")
-    brought = [each.id for _ in range(2) for each in claim(store, holder, 10)]
-    assert brought == [job.job.id]
+    lock_and_change_in_vain(connection, job.job.id)
+    assert claim(store, holder, 10) == []
+    assert [each.id for each in claim(store, holder, 10)] == [job.job.id]
 
 
-def test_what_was_only_locked_waits_no_longer_than_a_crowd_is_expected(
-    store: PostgresStore, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+def test_what_was_only_touched_waits_for_an_open_transaction_no_longer_than_patience(
+    store: PostgresStore,
+    connection: psycopg.Connection,
+    open_transaction: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     holder = hire(store)
     first, *_ = store.run(store.enqueue([draft() for _ in range(4)]))
-    with connection.transaction():
-        connection.execute("SELECT FROM duly.jobs WHERE id = %s FOR UPDATE", (first.job.id,))
+    lock_and_change_in_vain(connection, first.job.id)
     assert first.job.id not in {job.id for job in claim(store, holder, 1)}
     later = time.monotonic() + crowd_module.PATIENCE
     monkeypatch.setattr(crowd_module, "time", SimpleNamespace(monotonic=lambda: later))
@@ -123,7 +146,10 @@ def test_what_was_only_locked_waits_no_longer_than_a_crowd_is_expected(
 
 
 def test_marks_do_not_hide_what_was_left_alone(
-    store: PostgresStore, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    store: PostgresStore,
+    connection: psycopg.Connection,
+    open_transaction: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(marks_module, "PERIOD", 60.0)
     holder = hire(store)

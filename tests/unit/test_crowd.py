@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from duly.store.postgres import crowd as crowd_module
-from duly.store.postgres.crowd import AT_FIRST, MUCH, PATIENCE, TIMES, Crowd
+from duly.store.postgres.crowd import AT_FIRST, LASTING, MANY, PATIENCE, Crowd, View
 
-FAR = MUCH + TIMES * 100 + 1
+ALONE = View(running=0, oldest=100, next=100)
+MANY_AT_WORK = View(running=MANY, oldest=100, next=120)
 
 
 class Clock:
@@ -29,29 +30,32 @@ def test_a_crowd_is_expected_at_first_and_not_for_ever(clock: Clock) -> None:
     crowd = Crowd()
     clock.now += 100
     assert crowd.is_expected()
-    crowd.claimed(FAR, 100, everything=False)
+    crowd.claimed(100, everything=False, view=ALONE)
     clock.now += AT_FIRST
     assert not crowd.is_expected()
 
 
-@pytest.mark.parametrize("read", [FAR, FAR - 1])
-def test_a_claim_that_takes_everything_tells_whether_there_is_one(clock: Clock, read: int) -> None:
+@pytest.mark.parametrize("everything", [True, False])
+@pytest.mark.parametrize("running", [MANY, MANY - 1])
+def test_a_crowd_is_expected_while_there_is_one(
+    clock: Clock, running: int, everything: bool
+) -> None:
     crowd = Crowd()
     assert crowd.is_expected()
-    clock.now += PATIENCE
-    crowd.claimed(read, 100, everything=True)
-    clock.now += PATIENCE - 1
-    assert crowd.is_expected() is (read == FAR)
-    clock.now += 1
+    clock.now += AT_FIRST
+    crowd.claimed(100, everything=everything, view=View(running, 100, 100 + running))
+    clock.now += LASTING - 0.1
+    assert crowd.is_expected() is (running == MANY)
+    clock.now += 0.1
     assert not crowd.is_expected()
 
 
 def test_what_others_have_touched_is_taken_when_there_is_nothing_else(clock: Clock) -> None:
     crowd = Crowd()
     assert crowd.is_expected()
-    crowd.claimed(0, 0, everything=False)
+    crowd.claimed(0, everything=False, view=MANY_AT_WORK)
     assert not crowd.is_expected()
-    crowd.claimed(10, 1, everything=True)
+    crowd.claimed(1, everything=True, view=ALONE)
     assert not crowd.is_expected()
 
 
@@ -64,6 +68,28 @@ def test_after_a_rest_a_crowd_is_expected(clock: Clock, looked: bool) -> None:
     if looked:
         crowd.nothing_is_due()
     else:
-        crowd.claimed(0, 0, everything=True)
+        crowd.claimed(0, everything=True, view=ALONE)
     clock.now += 100
     assert crowd.is_expected()
+
+
+def test_while_transactions_end_nothing_has_to_wait_for_long(clock: Clock) -> None:
+    crowd = Crowd()
+    for moment in range(100):
+        assert crowd.is_expected()
+        first = 100 + 20 * moment
+        crowd.claimed(10, everything=False, view=View(MANY, first, first + 20))
+        clock.now += 1
+
+
+def test_everything_is_claimed_now_and_then_while_a_transaction_stays_open(clock: Clock) -> None:
+    crowd = Crowd()
+    complete = []
+    for moment in range(30):
+        expected = crowd.is_expected()
+        if not expected:
+            complete.append(moment)
+        stays_open = View(MANY, 100, 120 + moment)
+        crowd.claimed(10, everything=not expected, view=stays_open)
+        clock.now += 1
+    assert complete == list(range(int(PATIENCE), 30, int(PATIENCE)))

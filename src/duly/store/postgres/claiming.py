@@ -11,7 +11,7 @@ from duly.errors import LeaseLost
 from duly.model.job import JobRecord
 from duly.model.query import Demand, Due
 from duly.store.operation import Operation, Statement, Steps
-from duly.store.postgres.crowd import Crowd
+from duly.store.postgres.crowd import Crowd, View
 from duly.store.postgres.finishing import cancelled
 from duly.store.postgres.lanes import claimable_in, lanes_wanted
 from duly.store.postgres.marks import READ, Marking
@@ -78,11 +78,19 @@ MANY = 20
 # A statement sees jobs as they were when it began. One that another has taken since is no longer
 # pending, but to find that out the server locks what it has become, and whoever wants to settle it
 # waits for the end of this claim: with many more workers than processors, most of them do at any
-# time. The server marks a row that somebody has locked or changed in `xmax`; in a crowd such a row
-# is left alone, if it is as it was first stored. (Those that came back, were replaced, waited for
-# others or had expired may have such a mark from that.)
+# time. The server marks a row that somebody has locked or changed in `xmax`. In a crowd such a row
+# is left alone, unless whoever did that had ended before the oldest that still ran: then it was a
+# lock that is gone, or a change that was undone. (Jobs that came back, were replaced, waited for
+# others or had expired may have such a mark from that, so they are never left alone.)
+_SEEN = """seen AS MATERIALIZED (
+    SELECT (SELECT count(*) FROM pg_snapshot_xip(it)) AS running,
+        pg_snapshot_xmin(it)::text::bigint AS oldest, pg_snapshot_xmax(it)::text::bigint AS next,
+        age(pg_snapshot_xmin(it)::xid) AS age
+    FROM pg_current_snapshot() AS it
+)"""
 _UNTOUCHED = """(xmax = 0 OR token > 0 OR key IS NOT NULL OR flow_id IS NOT NULL
-            OR expires_at IS NOT NULL OR %(touched)s::boolean)"""
+            OR expires_at IS NOT NULL OR age(xmax) > (SELECT age FROM seen)
+            OR %(touched)s::boolean)"""
 
 
 def _busy(marked: bool) -> str:
@@ -104,6 +112,7 @@ def _claim_text(fair: bool, expiring: bool, marked: bool, many: bool) -> str:
     lane = "queue, task, priority" + (", from_time, from_id" if begun else "")
     return f"""
 WITH {CLOCK},
+{_SEEN},
 holder AS MATERIALIZED (
     SELECT {READ} AS read FROM {{schema}}.workers
     WHERE id = %(worker)s::uuid AND lease_until > {NOW}
@@ -149,7 +158,7 @@ taken AS (
     RETURNING {columns("jobs")}
 ){"," + _EXPIRING if expiring else ""}
 SELECT CASE WHEN NOT EXISTS (SELECT FROM shares) OR EXISTS (SELECT FROM held)
-    THEN (SELECT {READ} - read FROM holder) END, given.* FROM (SELECT) once
+    THEN (SELECT {READ} - read FROM holder) END, running, oldest, next, given.* FROM seen
 LEFT JOIN {f"(SELECT {ALIKE} FROM taken GROUP BY {SHARED})" if many else "taken"} given ON true
 """
 
@@ -207,7 +216,7 @@ class Claiming(Settling, Marking):
 
     def _claim(self, demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
         marks, many = self.marks, self.expects_many
-        touched = not self._crowd.is_expected()
+        crowded = self._crowd.is_expected()
         text = _claim_text(demand.longest_waiting > 0, demand.expiring, marks is not None, many)
         rows = yield Statement(
             self.text(text),
@@ -219,24 +228,25 @@ class Claiming(Settling, Marking):
                 "limit": demand.limit,
                 "ordinary": demand.limit - demand.longest_waiting,
                 "due_by": demand.due_by,
-                "touched": touched,
+                "touched": not crowded,
                 **(marks.parameters if marks else {}),
             },
         )
-        read, first, *_ = rows[0]
+        read, running, oldest, following, first, *_ = rows[0]
         if read is None:
             raise LeaseLost(demand.worker)
         if first is None:
             jobs = []
         elif many:
-            jobs = [job for row in rows for job in alike_records(row[1:])]
+            jobs = [job for row in rows for job in alike_records(row[4:])]
         else:
-            jobs = [job_record(row[1:]) for row in rows]
+            jobs = [job_record(row[4:]) for row in rows]
         jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id.int))
         self.expects_many = len(jobs) >= MANY
-        self._walked(read, len(jobs))
-        self._crowd.claimed(read, len(jobs), touched)
-        if marks and touched:
+        view = View(running, oldest, following)
+        self._walked(read, len(jobs), view.is_crowd)
+        self._crowd.claimed(len(jobs), not crowded, view)
+        if marks and not crowded:
             # Otherwise something may have been left alone before these.
             marks.move_on(jobs)
         return jobs

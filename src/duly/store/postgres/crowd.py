@@ -1,43 +1,66 @@
-"""Whether so many claim at a time that they should leave alone what others have touched."""
+"""Whether so many are at work at a time that claims should leave alone what others have touched."""
 
 from __future__ import annotations
 
 import time
 
-MUCH = 1_000
-TIMES = 6
-"""What a claim reads, at most, where few others claim: so much, and so many times its jobs."""
-AT_FIRST, PATIENCE = 2.0, 5.0
-"""For how many seconds a crowd is expected, after a rest and when one was seen. What was only
-touched is left alone for no longer."""
+import msgspec
+
+MANY = 8
+"""How many transactions that write make a crowd."""
+AT_FIRST, LASTING = 2.0, 5.0
+"""For how many seconds a crowd is expected, after a rest and when one was seen."""
+PATIENCE = 5.0
+"""For how many seconds what was only touched is left alone at most."""
+
+
+class View(msgspec.Struct, frozen=True, gc=False):
+    """What a claim saw of the transactions that write: how many ran, the oldest of these, and the
+    first that had not begun. If none ran, these two are the same."""
+
+    running: int
+    oldest: int
+    next: int
+
+    @property
+    def is_crowd(self) -> bool:
+        """Whether they were many."""
+        return self.running >= MANY
 
 
 class Crowd:
-    """Expects one whenever there was nothing to do: all are woken at once. Then it judges by what
-    claims read that take everything: in a crowd they walk over all that others took since they
-    began.
+    """Expects one whenever there was nothing to do, for all are woken at once, and while there is
+    one.
 
-    A job that was locked and let go, or whose change was undone, waits meanwhile, but not if it is
-    the only one left.
+    A job that was locked and let go, or whose change was undone, is left alone until whatever
+    ran at that time has ended, which is moments. It is not if it is the only one left, nor for
+    longer than PATIENCE where a transaction stays open.
     """
 
     def __init__(self) -> None:
         self._until: float | None = None
         """Until when one is expected; if that is None, from the next claim on."""
+        self._since = 0.0
+        self._next = 0
+        """Whatever was touched before `_since` is taken once all before `_next` have ended."""
 
     def is_expected(self) -> bool:
         """Whether a claim is to leave alone what others have touched."""
         now = time.monotonic()
         if self._until is None:
             self._until = now + AT_FIRST
-        return now < self._until
+            self._since = now
+        return now < self._until and now < self._since + PATIENCE
 
-    def claimed(self, read: int, jobs: int, everything: bool) -> None:
-        """A claim read so much for so many jobs, and took everything or only what was untouched."""
+    def claimed(self, jobs: int, everything: bool, view: View) -> None:
+        """A claim brought so many jobs, of everything or only of what was untouched."""
+        now = time.monotonic()
         if not jobs:
             self._until = None if everything else 0.0
-        elif everything and read > MUCH + TIMES * jobs:
-            self._until = time.monotonic() + PATIENCE
+        elif view.is_crowd:
+            self._until = now + LASTING
+        if everything or view.oldest >= self._next:
+            self._since, self._next = now, view.next
 
     def nothing_is_due(self) -> None:
         """Somebody has looked: whatever comes next wakes everybody."""

@@ -44,6 +44,8 @@ FROM lanes LEFT JOIN LATERAL (
 
 MANY = 2_000
 """What a claim may read beyond its jobs before it is worth while to know where to start."""
+MANY_IN_CROWD = 50_000
+"""The same where many claim: until a survey has told, they have moved on that far."""
 FEW = 100
 """What may be read before the first pending job of a lane without a mark."""
 PERIOD = 0.25
@@ -129,9 +131,10 @@ class Marking(InSchema):
         """Find where the lanes begin."""
         return Operation(self._survey, writes=False, atomic=False)
 
-    def _walked(self, read: int, jobs: int) -> None:
+    def _walked(self, read: int, jobs: int, crowded: bool) -> None:
         """A claim read so much for so many jobs."""
-        self._walked_far = self._marks.usable or read - 2 * jobs > MANY
+        bearable = MANY_IN_CROWD if crowded else MANY
+        self._walked_far = self._marks.usable or read - 2 * jobs > bearable
 
     def _survey(self) -> Steps[None]:
         began = time.monotonic()

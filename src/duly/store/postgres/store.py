@@ -40,6 +40,7 @@ from duly.store.postgres.declarations import Declarations
 from duly.store.postgres.events import Events
 from duly.store.postgres.fleet import Fleet
 from duly.store.postgres.flows import Flows
+from duly.store.postgres.gate import Gate
 from duly.store.postgres.journal import JournalLog, keep_journal, require_journal
 from duly.store.postgres.reports import Reports
 from duly.store.postgres.retention import Retention
@@ -74,7 +75,10 @@ class _Engine:
         self.process = os.getpid()
         self.schema = schema
         self.pool = make_pool(url, size)
-        self.pool.open()
+        # Who asks before its first connection is there makes it open a second.
+        with errors_explained(store.url):
+            self.pool.open(wait=True, timeout=CONNECT_TIMEOUT)
+        self.gate = Gate()
         self.threads = ThreadPoolExecutor(size, "duly-postgres")
         self.notifier = Notifier(self._send)
         self.submissions = SharedSubmissions(store.enqueue, store.run_alone)
@@ -147,7 +151,7 @@ class _Engine:
 
     def _send(self, wakes: frozenset[Wake]) -> None:
         # A hint that does not arrive costs a little time, nothing else.
-        with suppress(psycopg.Error), self.pool.connection() as connection:
+        with suppress(psycopg.Error), self.gate.passed(), self.pool.connection() as connection:
             self._send_on(connection, wakes)
 
     def _hint(self, wake: Wake) -> Statement:
@@ -322,7 +326,11 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
     def _try(self, engine: _Engine, operation: Operation[T], start: Callable[[], Steps[T]]) -> T:
         sent = False
         try:
-            with errors_explained(self._where), engine.pool.connection() as connection:
+            with (
+                errors_explained(self._where),
+                engine.gate.passed(),
+                engine.pool.connection() as connection,
+            ):
                 if operation.atomic:
                     with connection.transaction():
                         result = drive(start(), lambda each: execute(connection, each))
