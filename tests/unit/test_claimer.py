@@ -52,23 +52,56 @@ class Asked:
     async def end_expired(self) -> None: ...
 
 
-def test_nothing_is_claimed_after_a_stop_that_comes_between_the_look_and_the_claim() -> None:
-    async def main() -> Asked:
-        asked, slots = Asked(), Slots(1)
-        asked.claimer = Claimer(
-            cast(Claims, asked),
-            cast(Suspicion, SimpleNamespace(bars=False, startable=list)),
-            slots,
-            Pace(slots),
-            cast(Settler, SimpleNamespace(backlog=0)),
-            Chores(lambda: None),
-            poll=0.001,
-            start=lambda *job: None,
-            lease_lost=lambda: None,
-        )
-        async with asyncio.timeout(60):
-            await asked.claimer.run(cast(Watch, Quiet()))
-        return asked
+class Backlog:
+    """Claims of a worker that finds nothing at first, then so many full batches, and then stops."""
 
-    asked = asyncio.run(main())
+    unknown = False
+
+    def __init__(self, batches: int) -> None:
+        self._batches = batches
+        self._taken = 0
+        self.looks = 0
+        self.claimer: Claimer
+
+    async def take(self, limit: int, due_by: datetime | None) -> tuple[list[Any], dict[Any, Any]]:
+        self._taken += 1
+        if self._taken == 1:
+            return [], {}
+        if self._taken > self._batches:
+            self.claimer.stop()
+        return [SimpleNamespace(id=number) for number in range(limit)], {}
+
+    async def next_due(self, exact: bool) -> Due | None:
+        self.looks += 1
+        return None if self.looks == 1 else Due(datetime.now(UTC), 0.0)
+
+    async def end_expired(self) -> None: ...
+
+
+async def run_claimer(claims: Asked | Backlog) -> None:
+    slots = Slots(1)
+    claims.claimer = Claimer(
+        cast(Claims, claims),
+        cast(Suspicion, SimpleNamespace(bars=False, startable=lambda jobs: jobs)),
+        slots,
+        Pace(slots),
+        cast(Settler, SimpleNamespace(backlog=0)),
+        Chores(lambda: None),
+        poll=0.001,
+        start=lambda *job: None,
+        lease_lost=lambda: None,
+    )
+    async with asyncio.timeout(60):
+        await claims.claimer.run(cast(Watch, Quiet()))
+
+
+def test_nothing_is_claimed_after_a_stop_that_comes_between_the_look_and_the_claim() -> None:
+    asked = Asked()
+    asyncio.run(run_claimer(asked))
     assert (asked.looks >= 2, asked.taken) == (True, 1)
+
+
+def test_nobody_asks_when_something_is_due_between_full_batches() -> None:
+    backlog = Backlog(batches=10)
+    asyncio.run(run_claimer(backlog))
+    assert backlog.looks == 2

@@ -145,6 +145,7 @@ class Claimer:
         jobs = await self._claim(limit, expected)
         if jobs:
             self._idle.clear()
+            self._nothing_near = False
             if len(jobs) > limit // 2:
                 return 0.0
         coming = await self._next_due()
