@@ -91,10 +91,14 @@ def warm_workers(
     with workers(database, processes, concurrency, settings) as worker:
         store = app.app.store
         wait_until(
-            lambda: len(store.run(store.workers())) >= processes,
+            lambda: (
+                len(store.run(store.workers())) >= processes or worker.process.poll() is not None
+            ),
             "the workers register",
             look=0.05,
         )
+        if worker.process.poll() is not None:
+            raise TookTooLong("the worker has ended")
         try:
             app.warm_up.enqueue().result(timeout=PATIENCE)
         except TimeoutError:
