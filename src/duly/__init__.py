@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from duly.app import App
 from duly.client.job import Job
+from duly.client.jobs import Jobs
 from duly.client.prepared import Group, Prepared, chain, each, group
 from duly.client.task import AsyncTask, NamedTask, Task
 from duly.clock import ManualClock
@@ -159,6 +160,7 @@ __all__ = [
     "JobContext",
     "JobFailed",
     "JobRecord",
+    "Jobs",
     "KeyConflict",
     "KeyPolicy",
     "LastSuccess",

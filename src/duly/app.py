@@ -12,6 +12,7 @@ from duly.client.client import Client, as_id
 from duly.client.events import Events
 from duly.client.filtering import Conditions, criteria, page
 from duly.client.job import Job
+from duly.client.jobs import Jobs
 from duly.client.prepared import Prepared
 from duly.client.task import AsyncTask, NamedTask, Task
 from duly.clock import Clock
@@ -341,13 +342,13 @@ class App:
 
     def enqueue_many(
         self, jobs: Iterable[Prepared[Any]], *, connection: object | None = None
-    ) -> list[Job[Any]]:
+    ) -> Jobs:
         """Submit many at once: thousands a round trip, each batch of 5,000 all or none."""
         return self.client.submit(list(jobs), connection)
 
     async def aenqueue_many(
         self, jobs: Iterable[Prepared[Any]], *, connection: object | None = None
-    ) -> list[Job[Any]]:
+    ) -> Jobs:
         """Submit many at once: thousands a round trip, each batch of 5,000 all or none."""
         return await self.client.asubmit(list(jobs), connection)
 

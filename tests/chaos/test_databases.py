@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import apsw
@@ -84,7 +84,7 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def _check(site: Fleet, jobs: list[Job[int]]) -> None:
+def _check(site: Fleet, jobs: Sequence[Job[int]]) -> None:
     records = site.settled(jobs, 300)
     assert Counter(record.state for record in records) == {State.SUCCEEDED: len(jobs)}
     assert {record.crashes for record in records} == {0}

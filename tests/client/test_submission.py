@@ -542,6 +542,31 @@ def test_keys_belong_to_their_task(app: App) -> None:
 # Many jobs
 
 
+def test_many_jobs_are_much_like_a_list(app: App) -> None:
+    @app.task
+    def work(index: int) -> None: ...
+
+    jobs = app.enqueue_many(work.job(index) for index in range(3))
+    first, second, third = jobs
+    assert (jobs[0], jobs[-1]) == (first, third)
+    assert jobs[0] is first
+    assert jobs[1:] == [second, third]
+    assert list(reversed(jobs)) == [third, second, first]
+    assert jobs == [first, second, third]
+    assert jobs != [first]
+    assert second in jobs
+    assert len(jobs) == 3
+    assert repr(jobs) == "<3 jobs>"
+    with pytest.raises(IndexError):
+        jobs[3]
+    others = app.enqueue_many([work.job(3)])
+    assert [first, *others] == [first] + others  # noqa: RUF005
+    assert jobs + others == [first, second, third, others[0]]
+    app.cancel(first.id)
+    first.refresh()
+    assert jobs[0].state is State.CANCELLED
+
+
 def test_thousands_at_once_keep_their_order(app: App) -> None:
     @app.task
     def work(index: int) -> None: ...

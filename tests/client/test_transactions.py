@@ -36,6 +36,7 @@ from duly import (
     Emitted,
     Event,
     Job,
+    Jobs,
     KeyConflict,
     Prepared,
     State,
@@ -130,7 +131,7 @@ class Handle:
         chosen = task.using(connection=self.connection, **options)
         return await chosen.aenqueue(value) if self.is_async else chosen.enqueue(value)
 
-    async def enqueue_many(self, app: App, jobs: list[Prepared[int]]) -> list[Job[int]]:
+    async def enqueue_many(self, app: App, jobs: list[Prepared[int]]) -> Jobs:
         """Submit several on the connection."""
         if self.is_async:
             return await app.aenqueue_many(jobs, connection=self.connection)
@@ -476,7 +477,7 @@ def test_keys_inside_and_a_conflict_that_harms_nothing(library: Library, place: 
 def test_many_inside(library: Library, place: Place) -> None:
     task = place.task()
 
-    async def go() -> list[Job[int]]:
+    async def go() -> Jobs:
         async with library(place) as handle:
             return await handle.enqueue_many(
                 place.app, [task.using(tags=["t"]).job(value) for value in range(1000)]

@@ -180,7 +180,7 @@ def test_poison_dies_of_its_own_budget_and_its_neighbours_are_not_charged(
 ) -> None:
     site = fleet(TASKS)
     site.start("--concurrency", 8)
-    neighbours = site.app.enqueue_many(site.tasks.neighbour.job() for _ in range(40))
+    neighbours = list(site.app.enqueue_many(site.tasks.neighbour.job() for _ in range(40)))
     bad = site.tasks.poison.enqueue(how)
     neighbours += site.app.enqueue_many(site.tasks.neighbour.job() for _ in range(160))
     record = site.finished(bad)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import duly
-from duly import App, Delivery, Job, JobFailed, Outcome, State
+from duly import App, Delivery, JobFailed, Outcome, State
 from duly.model.identifiers import new_id
 from duly.model.job import Draft
 from duly.model.query import Demand
@@ -143,7 +143,7 @@ def test_what_was_claimed_and_not_started_is_run(app: App) -> None:
 def test_effects_happen_exactly_once_through_any_crash(fleet: MakeFleet) -> None:
     site = _with_payments(fleet(TASKS))
     worker = site.start("--processes", 2, "--concurrency", 4)
-    jobs: list[Job[int]] = site.app.enqueue_many(
+    jobs = site.app.enqueue_many(
         site.tasks.pay.job(number, number % 10 == 0) for number in range(300)
     )
     chance = random.Random(7)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from duly import App, State
+from duly import App, Job, State
 from tests.runtime.conftest import MakeFleet
 from tests.support.fleet import long_only, send, until
 
@@ -148,7 +148,7 @@ def test_a_signal_to_every_process_of_a_service_is_one_request(fleet: MakeFleet)
 def test_children_are_recycled_without_loss(fleet: MakeFleet) -> None:
     site = fleet(TASKS)
     worker = site.start("--max-jobs", 20, "--concurrency", 4)
-    jobs = []
+    jobs: list[Job[None]] = []
     for recycled in range(1, 4):
         jobs += site.app.enqueue_many(site.tasks.quick.job() for _ in range(50))
         site.settled(jobs)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -15,6 +14,7 @@ import msgspec
 from duly.client.catalogue import CachedCatalogue
 from duly.client.drafting import encode_by_schema
 from duly.client.job import Job
+from duly.client.jobs import Jobs
 from duly.client.prepared import Prepared, drafts_of
 from duly.client.waiting import WaitingRoom
 from duly.clock import Clock, SystemClock
@@ -88,9 +88,7 @@ class Client:
 
         return await asyncio.to_thread(joined.carrier.run, operation)
 
-    def submit(
-        self, prepared: Sequence[Prepared[Any]], connection: object | None = None
-    ) -> list[Job[Any]]:
+    def submit(self, prepared: Sequence[Prepared[Any]], connection: object | None = None) -> Jobs:
         """Store jobs, BATCH at a time, each batch all or none; in the caller's transaction when
         there is one."""
         if connection is None and not self.in_transaction and len(prepared) > BATCH:
@@ -99,33 +97,32 @@ class Client:
         answers: list[Enqueued] = []
         for batch in _batches(prepared):
             answers.extend(run(self._submission(batch)))
-        return self._jobs(prepared, answers)
+        return Jobs(prepared, answers, self)
 
-    def _submit_in_turn(self, prepared: Sequence[Prepared[Any]]) -> list[Job[Any]]:
-        """Store batch after batch; while the store is at one, other threads make the next ready,
-        and the jobs of the one before."""
+    def _submit_in_turn(self, prepared: Sequence[Prepared[Any]]) -> Jobs:
+        """Store batch after batch; while the store is at one, another thread makes the next
+        ready."""
         from duly.store.awaiting import in_a_thread
 
         batches = list(_batches(prepared))
         operation = self._submission(batches[0])
-        made = []
-        for batch, following in zip_longest(batches, batches[1:]):
+        answers: list[Enqueued] = []
+        for following in [*batches[1:], None]:
             ready = None if following is None else in_a_thread(self._ready, following)
-            answers = self.store.run(operation)
-            made.append(in_a_thread(self._jobs, batch, answers))
+            answers.extend(self.store.run(operation))
             if ready is not None:
                 operation = ready.wait()
-        return [job for jobs in made for job in jobs.wait()]
+        return Jobs(prepared, answers, self)
 
     async def asubmit(
         self, prepared: Sequence[Prepared[Any]], connection: object | None = None
-    ) -> list[Job[Any]]:
+    ) -> Jobs:
         """The same without blocking the event loop."""
         arun = self.arun if connection is None else (await self.store.acarry(connection)).arun
         answers: list[Enqueued] = []
         for batch in _batches(prepared):
             answers.extend(await arun(self._submission(batch)))
-        return self._jobs(prepared, answers)
+        return Jobs(prepared, answers, self)
 
     def _ready(self, batch: Sequence[Prepared[Any]]) -> Operation[list[Enqueued]]:
         operation = self._submission(batch)
@@ -286,13 +283,6 @@ class Client:
         if record is None:
             raise UnknownJob(job_id)
         return self.job(record)
-
-    def _jobs(
-        self, prepared: Sequence[Prepared[Any]], answers: Sequence[Enqueued]
-    ) -> list[Job[Any]]:
-        return [
-            Job(answer, self, each.decode) for each, answer in zip(prepared, answers, strict=True)
-        ]
 
 
 def _batches(prepared: Sequence[Prepared[Any]]) -> Iterator[Sequence[Prepared[Any]]]:
