@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -315,7 +315,7 @@ class Comparison(RuleBasedStateMachine):
         assert _outcome(lambda: self.store.run(operation)) == _outcome(expected)
 
 
-def _told(answers: list[Enqueued]) -> list[tuple[JobRecord, bool, bool]]:
+def _told(answers: Sequence[Enqueued]) -> list[tuple[JobRecord, bool, bool]]:
     return [(answer.job, answer.created, answer.replaced) for answer in answers]
 
 

@@ -343,7 +343,7 @@ def counted_commits(writer: Writer) -> list[int]:
     together: list[int] = []
     enqueue = writer._enqueue
 
-    def counted(drafts: Sequence[Draft]) -> Operation[list[Enqueued]]:
+    def counted(drafts: Sequence[Draft]) -> Operation[Sequence[Enqueued]]:
         together.append(len(drafts))
         return enqueue(drafts)
 
@@ -456,7 +456,7 @@ def test_submissions_that_come_together_share_commits(
     arrived = itertools.count()
     last = 0
 
-    def submit() -> list[Enqueued]:
+    def submit() -> Sequence[Enqueued]:
         nonlocal last
         last = next(arrived)
         return store.run(store.enqueue([draft()]))

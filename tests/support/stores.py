@@ -133,7 +133,7 @@ class Scene:
         """Let time pass."""
         return self.clock.advance(timedelta(seconds=seconds))
 
-    def enqueue(self, *drafts: Draft) -> list[Enqueued]:
+    def enqueue(self, *drafts: Draft) -> Sequence[Enqueued]:
         """Submit the drafts in one batch."""
         return self.store.run(self.store.enqueue(drafts, self.now))
 

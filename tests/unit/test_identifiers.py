@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
+from uuid import UUID
 
 import pytest
 
 from duly.model import identifiers
-from duly.model.identifiers import new_id, new_ids
+from duly.model.identifiers import ids_of, new_binary_ids, new_id
+
+
+def new_ids(count: int) -> list[UUID]:
+    return ids_of(new_binary_ids(count))
 
 
 def test_ids_increase_however_they_are_made() -> None:

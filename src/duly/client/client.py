@@ -94,10 +94,8 @@ class Client:
         if connection is None and not self.in_transaction and len(prepared) > BATCH:
             return self._submit_in_turn(prepared)
         run = self.run if connection is None else self.store.carry(connection).run
-        answers: list[Enqueued] = []
-        for batch in _batches(prepared):
-            answers.extend(run(self._submission(batch)))
-        return Jobs(prepared, answers, self)
+        answers = [run(self._submission(batch)) for batch in _batches(prepared)]
+        return Jobs(self, prepared, answers, BATCH)
 
     def _submit_in_turn(self, prepared: Sequence[Prepared[Any]]) -> Jobs:
         """Store batch after batch; while the store is at one, another thread makes the next
@@ -106,31 +104,29 @@ class Client:
 
         batches = list(_batches(prepared))
         operation = self._submission(batches[0])
-        answers: list[Enqueued] = []
+        answers = []
         for following in [*batches[1:], None]:
             ready = None if following is None else in_a_thread(self._ready, following)
-            answers.extend(self.store.run(operation))
+            answers.append(self.store.run(operation))
             if ready is not None:
                 operation = ready.wait()
-        return Jobs(prepared, answers, self)
+        return Jobs(self, prepared, answers, BATCH)
 
     async def asubmit(
         self, prepared: Sequence[Prepared[Any]], connection: object | None = None
     ) -> Jobs:
         """The same without blocking the event loop."""
         arun = self.arun if connection is None else (await self.store.acarry(connection)).arun
-        answers: list[Enqueued] = []
-        for batch in _batches(prepared):
-            answers.extend(await arun(self._submission(batch)))
-        return Jobs(prepared, answers, self)
+        answers = [await arun(self._submission(batch)) for batch in _batches(prepared)]
+        return Jobs(self, prepared, answers, BATCH)
 
-    def _ready(self, batch: Sequence[Prepared[Any]]) -> Operation[list[Enqueued]]:
+    def _ready(self, batch: Sequence[Prepared[Any]]) -> Operation[Sequence[Enqueued]]:
         operation = self._submission(batch)
         if operation.make_ready is not None:
             operation.make_ready()
         return operation
 
-    def _submission(self, batch: Sequence[Prepared[Any]]) -> Operation[list[Enqueued]]:
+    def _submission(self, batch: Sequence[Prepared[Any]]) -> Operation[Sequence[Enqueued]]:
         for each in batch:
             if not isinstance(each, Prepared):
                 raise InvalidOption(

@@ -20,18 +20,23 @@ class Jobs(Sequence[Job[Any]]):
     submitted at once most are never looked at.
     """
 
-    __slots__ = ("_answers", "_client", "_made", "_prepared")
+    __slots__ = ("_answers", "_client", "_in_a_batch", "_made", "_prepared")
 
     def __init__(
-        self, prepared: Sequence[Prepared[Any]], answers: Sequence[Enqueued], client: Client
+        self,
+        client: Client,
+        prepared: Sequence[Prepared[Any]],
+        answers: Sequence[Sequence[Enqueued]],
+        in_a_batch: int,
     ) -> None:
+        self._client = client
         self._prepared = prepared
         self._answers = answers
-        self._client = client
-        self._made: list[Job[Any] | None] = [None] * len(answers)
+        self._in_a_batch = in_a_batch
+        self._made: dict[int, Job[Any]] = {}
 
     def __len__(self) -> int:
-        return len(self._answers)
+        return len(self._prepared)
 
     @overload
     def __getitem__(self, place: int) -> Job[Any]: ...
@@ -40,10 +45,12 @@ class Jobs(Sequence[Job[Any]]):
     def __getitem__(self, place: int | slice) -> Job[Any] | list[Job[Any]]:
         if isinstance(place, slice):
             return [self[each] for each in range(*place.indices(len(self)))]
-        job = self._made[place]
+        number = range(len(self))[place]
+        job = self._made.get(number)
         if job is None:
-            decode = self._prepared[place].decode
-            job = self._made[place] = Job(self._answers[place], self._client, decode)
+            batch, within = divmod(number, self._in_a_batch)
+            answer, prepared = self._answers[batch][within], self._prepared[number]
+            job = self._made.setdefault(number, Job(answer, self._client, prepared.decode))
         return job
 
     def __add__(self, others: Sequence[Job[Any]]) -> list[Job[Any]]:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from duly.errors import InvalidFlow
-from duly.model.identifiers import new_ids
+from duly.model.identifiers import id_of, new_binary_ids
 from duly.model.job import Alike, Draft
 from duly.registry.task import TaskDefinition
 
@@ -34,19 +34,22 @@ class Prepared(msgspec.Struct, Generic[R_co], gc=False):
     `a.output` stands for its result as an argument of other nodes.
 
     `template` is what it has in common with others; it gets its id when it is first asked for its
-    draft, many of them together, see `drafts_of`.
+    draft, or many of them together, see `drafts_of`.
     """
 
     template: Draft
     arguments: str
     decode: Decode
+    binary_id: bytes | None = None
     own: Draft | None = None
     tried: bool = False
 
     @property
     def draft(self) -> Draft:
         """The job as it is submitted."""
-        return self.own or drafts_of([self])[0]
+        if self.own is None:
+            self.own = drafts_of([self])[0]
+        return self.own
 
     @property
     def output(self) -> R_co:
@@ -101,15 +104,21 @@ def _start_anew() -> None:
 os.register_at_fork(after_in_child=_start_anew)
 
 
-def drafts_of(prepared: Sequence[Prepared[Any]]) -> list[Draft]:
+def drafts_of(prepared: Sequence[Prepared[Any]]) -> Sequence[Draft]:
     """The jobs as they are submitted, the same each time, from whatever thread."""
     with _drafting:
-        new = [each for each in prepared if each.own is None]
-        for each, job_id in zip(new, new_ids(len(new)), strict=True):
-            each.own = replace(each.template, id=job_id, arguments=each.arguments)
-    drafts = cast(list[Draft], [each.own for each in prepared])
-    templates = {id(each.template) for each in prepared}
-    return Alike(drafts) if len(templates) == 1 else drafts
+        new = [each for each in prepared if each.binary_id is None]
+        for each, job_id in zip(new, new_binary_ids(len(new)), strict=True):
+            each.binary_id = job_id
+    if len({id(each.template) for each in prepared}) == 1:
+        template = prepared[0].template
+        if template.key is None:
+            ids = cast(list[bytes], [each.binary_id for each in prepared])
+            return Alike(template, ids, [each.arguments for each in prepared])
+    return [
+        replace(each.template, id=id_of(cast(bytes, each.binary_id)), arguments=each.arguments)
+        for each in prepared
+    ]
 
 
 class Group(Sequence[Prepared[Any]]):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Any, overload
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from duly.model.attempt import Failure
+from duly.model.identifiers import id_of
 
 
 class Priority(IntEnum):
@@ -130,8 +133,29 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
-class Alike(list[Draft]):
-    """Drafts that differ in nothing but their ids and arguments."""
+class Alike(Sequence[Draft]):
+    """Drafts without a key that differ in nothing but their ids, here in 16 bytes each, and their
+    arguments. Each is made whenever it is asked for: most are stored without that."""
+
+    __slots__ = ("arguments", "ids", "template")
+
+    def __init__(self, template: Draft, ids: Sequence[bytes], arguments: Sequence[str]) -> None:
+        self.template = template
+        self.ids = ids
+        self.arguments = arguments
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, place: int) -> Draft: ...
+    @overload
+    def __getitem__(self, place: slice) -> Alike: ...
+    def __getitem__(self, place: int | slice) -> Draft | Alike:
+        ids, arguments = self.ids[place], self.arguments[place]
+        if isinstance(ids, bytes):
+            return replace(self.template, id=id_of(ids), arguments=arguments)
+        return Alike(self.template, ids, arguments)
 
 
 class JobRecord(msgspec.Struct, frozen=True, gc=False):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import overload
 from uuid import UUID
 
 import msgspec
@@ -50,6 +52,29 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
             return source
         assert self.stored_at is not None
         return source.stored(self.stored_at)
+
+
+class Stored(Sequence[Enqueued]):
+    """What a submission came to that was nothing but new jobs. Each is made whenever it is asked
+    for."""
+
+    __slots__ = ("_at", "_drafts")
+
+    def __init__(self, drafts: Sequence[Draft], at: datetime) -> None:
+        self._drafts = drafts
+        self._at = at
+
+    def __len__(self) -> int:
+        return len(self._drafts)
+
+    @overload
+    def __getitem__(self, place: int) -> Enqueued: ...
+    @overload
+    def __getitem__(self, place: slice) -> Stored: ...
+    def __getitem__(self, place: int | slice) -> Enqueued | Stored:
+        if isinstance(place, slice):
+            return Stored(self._drafts[place], self._at)
+        return Enqueued(self._drafts[place], True, False, self._at)
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ class Verbs(ScheduleVerbs, FlowVerbs, StepVerbs, JournalVerbs, Protocol):
 
     def enqueue(
         self, drafts: Sequence[Draft], now: datetime | None = None, repeated: bool = False
-    ) -> Operation[list[Enqueued]]:
+    ) -> Operation[Sequence[Enqueued]]:
         """Store the drafts, all or none, and answer for each in order.
 
         A draft whose key is held by a live job, or by one that finished within its window, is

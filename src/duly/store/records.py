@@ -67,22 +67,19 @@ def shareable(drafts: Sequence[Draft], now: datetime | None, repeated: bool) -> 
 
 def any_keyed(drafts: Sequence[Draft]) -> bool:
     """Whether one of the drafts has a key."""
-    if isinstance(drafts, Alike):
-        return drafts[0].key is not None
-    return any(draft.key is not None for draft in drafts)
+    return not isinstance(drafts, Alike) and any(draft.key is not None for draft in drafts)
 
 
 def by_field(drafts: Sequence[Draft]) -> tuple[frozenset[str], dict[str, Sequence[Any]]]:
     """In which fields the drafts differ, ids and arguments in any case, and of each field all
-    values, or only the first where they are the same."""
+    values, or only the first where they are the same. Ids are in 16 bytes each."""
     if isinstance(drafts, Alike):
-        first = msgspec.structs.asdict(drafts[0])
+        first = msgspec.structs.asdict(drafts.template)
         same: dict[str, Sequence[Any]] = {name: (value,) for name, value in first.items()}
-        same["id"] = [draft.id for draft in drafts]
-        same["arguments"] = [draft.arguments for draft in drafts]
-        return OWN, same
+        return OWN, same | {"id": drafts.ids, "arguments": drafts.arguments}
     columns = zip(*map(msgspec.structs.astuple, drafts), strict=True)
     values: dict[str, Sequence[Any]] = dict(zip(Draft.__struct_fields__, columns, strict=True))
+    values["id"] = [job_id.bytes for job_id in values["id"]]
     number = len(drafts)
     differing = {name for name, column in values.items() if column.count(column[0]) < number}
     return OWN | differing, values

@@ -75,6 +75,13 @@ class _Ids(Array):
         ]
 
 
+class _BinaryIds(_Ids):
+    @staticmethod
+    def items(values: list[Any]) -> list[bytes]:
+        """See Array."""
+        return [_ID_LENGTH, _ID_LENGTH.join(values)]
+
+
 class _Integers(Array):
     item_oid = postgres.types["int8"].oid
 
@@ -94,6 +101,11 @@ class _Booleans(Array):
 
 
 _ARRAYS: dict[type, type[Array]] = {str: _Texts, UUID: _Ids, int: _Integers, bool: _Booleans}
+
+
+def array_of_ids(values: list[bytes]) -> Array:
+    """Ids in 16 bytes each, in the form that is sent."""
+    return _BinaryIds(values)
 
 
 def as_array(values: list[Any]) -> Array | list[Any]:
@@ -163,6 +175,7 @@ def adapt(connection: psycopg.Connection[Any]) -> None:
     adapters = connection.adapters
     adapters.register_dumper(_Texts, _TextDumper)
     adapters.register_dumper(_Ids, _IdDumper)
+    adapters.register_dumper(_BinaryIds, _IdDumper)
     adapters.register_dumper(_Integers, _IntegerDumper)
     adapters.register_dumper(_Booleans, _BooleanDumper)
     adapters.register_loader("uuid", _IdLoader)

@@ -16,9 +16,9 @@ from duly.store.operation import Operation
 MOST = 64
 """How many submissions are stored together."""
 
-Enqueue = Callable[[Sequence[Draft]], Operation[list[Enqueued]]]
-Run = Callable[[Operation[list[Enqueued]]], list[Enqueued]]
-Request = tuple[Operation[list[Enqueued]], Blocked[list[Enqueued]]]
+Enqueue = Callable[[Sequence[Draft]], Operation[Sequence[Enqueued]]]
+Run = Callable[[Operation[Sequence[Enqueued]]], Sequence[Enqueued]]
+Request = tuple[Operation[Sequence[Enqueued]], Blocked[Sequence[Enqueued]]]
 
 
 class SharedSubmissions:
@@ -41,7 +41,7 @@ class SharedSubmissions:
         self._closing = False
         self._thread: threading.Thread | None = None
 
-    def run(self, operation: Operation[list[Enqueued]]) -> list[Enqueued]:
+    def run(self, operation: Operation[Sequence[Enqueued]]) -> Sequence[Enqueued]:
         """Store what the operation submits, by itself or together with others."""
         if not self._storing and not self._alone.locked():
             with self._alone:
@@ -56,8 +56,8 @@ class SharedSubmissions:
         if self._thread is not None:
             self._thread.join()
 
-    def _put(self, operation: Operation[list[Enqueued]]) -> Blocked[list[Enqueued]]:
-        blocked: Blocked[list[Enqueued]] = Blocked()
+    def _put(self, operation: Operation[Sequence[Enqueued]]) -> Blocked[Sequence[Enqueued]]:
+        blocked: Blocked[Sequence[Enqueued]] = Blocked()
         with self._queueing:
             if self._closing:
                 raise StoreError("the store is being closed")

@@ -9,10 +9,11 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+from duly.model.identifiers import ids_of
 from duly.model.job import Draft, JobRecord, KeyPolicy, State
-from duly.model.query import Enqueued
+from duly.model.query import Enqueued, Stored
 from duly.store.operation import Operation, Statement, Steps, Wake
-from duly.store.postgres.arrays import as_array
+from duly.store.postgres.arrays import array_of_ids, as_array
 from duly.store.postgres.reading import Reading
 from duly.store.postgres.rows import CLOCK, NOW, utc
 from duly.store.records import (
@@ -188,7 +189,7 @@ class Submission(Reading):
 
     def enqueue(
         self, drafts: Sequence[Draft], now: datetime | None = None, repeated: bool = False
-    ) -> Operation[list[Enqueued]]:
+    ) -> Operation[Sequence[Enqueued]]:
         keyed = any_keyed(drafts)
         hopefully = None
         if len(drafts) > FEW and not keyed and not repeated:
@@ -209,7 +210,7 @@ class Submission(Reading):
 
     def _enqueue_again(
         self, drafts: Sequence[Draft], now: datetime | None, created: bool
-    ) -> Steps[list[Enqueued]]:
+    ) -> Steps[Sequence[Enqueued]]:
         """Submit what is not there yet, be it live or finished. With `created` what is there is
         taken for ours: an earlier try may have been committed."""
         known = yield from self._get([draft.id for draft in drafts])
@@ -222,7 +223,7 @@ class Submission(Reading):
             return [found[draft.id] for draft in drafts]
         return (yield from self._enqueue(drafts, now))
 
-    def _enqueue(self, drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueued]]:
+    def _enqueue(self, drafts: Sequence[Draft], now: datetime | None) -> Steps[Sequence[Enqueued]]:
         keyed = KeyedBatch(drafts)
         if not keyed.contenders:
             return (yield from self._insert(drafts, now)) if drafts else []
@@ -240,12 +241,12 @@ class Submission(Reading):
             answered.append(answer if contender is draft else Enqueued(answer.job, created=False))
         return answered
 
-    def _insert(self, drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueued]]:
+    def _insert(self, drafts: Sequence[Draft], now: datetime | None) -> Steps[Sequence[Enqueued]]:
         template, parameters = insertion(drafts, now)
         ((stored_at, stored),) = yield Statement(self.text(template), parameters)
         instant = utc(stored_at)
         if stored is None:
-            return [Enqueued(draft, True, False, instant) for draft in drafts]
+            return Stored(drafts, instant)
         new = set(stored)
         answers = {
             draft.id: Enqueued(draft, True, False, instant) for draft in drafts if draft.id in new
@@ -352,10 +353,10 @@ class _OfNewIds:
             self._statement = Statement(self._text(template), parameters)
         return self._statement
 
-    def __call__(self) -> Steps[list[Enqueued]]:
+    def __call__(self) -> Steps[Sequence[Enqueued]]:
         ((stored_at, _),) = yield self.make_ready()
         instant = utc(stored_at)
-        return [Enqueued(draft, True, False, instant) for draft in self._drafts]
+        return Stored(self._drafts, instant)
 
 
 def insertion(
@@ -367,7 +368,8 @@ def insertion(
     """The template of the statement that stores these drafts in one state, and its parameters.
 
     It answers with the moment of storing and, if some of the ids were known, with the new ones.
-    With `unseen` ids, which nobody has sent before, it fails in that case.
+    With `unseen` ids, which nobody has sent before, it fails in that case; these parameters are
+    for connections of our own.
     """
     differing, columns = by_field(drafts)
     values: dict[str, Any] = {}
@@ -379,6 +381,7 @@ def insertion(
             values[name] = [_coded(name, value) for value in column]
         else:
             values[name] = list(column)
+    values["id"] = array_of_ids(values["id"]) if unseen else ids_of(values["id"])
     text = _insert_text(differing.intersection(DRAFT_COLUMNS), state, unseen)
     number = {} if unseen else {"number": len(drafts)}
     return text, {"now": now, **number, **values}

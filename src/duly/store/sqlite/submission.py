@@ -8,7 +8,7 @@ from uuid import UUID
 
 from duly.model.identifiers import id_of
 from duly.model.job import Draft, JobRecord, KeyPolicy
-from duly.model.query import Enqueued
+from duly.model.query import Enqueued, Stored
 from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.records import (
     FEW,
@@ -64,7 +64,7 @@ HOLD = (
 )
 
 
-def enqueue(drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueued]]:
+def enqueue(drafts: Sequence[Draft], now: datetime | None) -> Steps[Sequence[Enqueued]]:
     """See Verbs.enqueue."""
     instant = moment(clock(now))
     keyed = KeyedBatch(drafts)
@@ -84,7 +84,7 @@ def enqueue(drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueue
     return [_answer(keyed.contender(draft), draft, answers) for draft in drafts]
 
 
-def enqueue_again(drafts: Sequence[Draft], now: datetime | None) -> Steps[list[Enqueued]]:
+def enqueue_again(drafts: Sequence[Draft], now: datetime | None) -> Steps[Sequence[Enqueued]]:
     """Submit what is not there yet, be it live or finished."""
     known = yield from read_jobs([draft.id for draft in drafts])
     found = {job.id: Enqueued(job, created=False) for job in known if job is not None}
@@ -122,7 +122,7 @@ def _replace(existing: JobRecord, draft: Draft, instant: datetime) -> Steps[Enqu
     return Enqueued(fresh, created=False, replaced=True)
 
 
-def _insert(drafts: Sequence[Draft], instant: datetime) -> Steps[list[Enqueued]]:
+def _insert(drafts: Sequence[Draft], instant: datetime) -> Steps[Sequence[Enqueued]]:
     if len(drafts) == 1:
         return (yield from _insert_one(drafts[0], instant))
     differing, columns = by_field(drafts)
@@ -136,14 +136,14 @@ def _insert(drafts: Sequence[Draft], instant: datetime) -> Steps[list[Enqueued]]
         rows = yield Statement(INSERT_NEW, new, many=True)
         inserted = {row[0] for row in rows}
     if len(inserted) == len(drafts):
-        return [Enqueued(draft, True, False, instant) for draft in drafts]
+        return Stored(drafts, instant)
     repeated = [draft.id for draft in drafts if draft.id.bytes not in inserted]
     existing = yield from read_jobs(repeated)
     known = {job.id: Enqueued(job, created=False) for job in existing if job is not None}
     return [known.get(draft.id) or Enqueued(draft, True, False, instant) for draft in drafts]
 
 
-def _insert_one(draft: Draft, instant: datetime) -> Steps[list[Enqueued]]:
+def _insert_one(draft: Draft, instant: datetime) -> Steps[Sequence[Enqueued]]:
     yield Statement(LANE, (draft.queue, draft.task, draft.priority))
     if (yield Statement(INSERT_NEW, job_row(draft.stored(instant)))):
         return [Enqueued(draft, True, False, instant)]
@@ -152,15 +152,14 @@ def _insert_one(draft: Draft, instant: datetime) -> Steps[list[Enqueued]]:
 
 
 def _insert_alike(
-    common: Draft, ids: Sequence[UUID], arguments: Sequence[str], instant: datetime
+    common: Draft, ids: Sequence[bytes], arguments: Sequence[str], instant: datetime
 ) -> Steps[set[bytes]]:
     """Insert what is not there yet of drafts that are like this one; answers which ids."""
     row = dict(zip(JOB_COLUMNS, job_row(common.stored(instant)), strict=True))
-    binary = [each.bytes for each in ids]
-    wanted = set(binary)
-    values = (b"".join(binary), array(arguments), *(row[name] for name in _SHARED))
-    if len(binary) > FEW and len(wanted) == len(binary):
-        known = yield Statement(KNOWN_BETWEEN, (min(binary), max(binary)))
+    wanted = set(ids)
+    values = (b"".join(ids), array(arguments), *(row[name] for name in _SHARED))
+    if len(ids) > FEW and len(wanted) == len(ids):
+        known = yield Statement(KNOWN_BETWEEN, (min(ids), max(ids)))
         if not known:
             yield Statement(INSERT_ALIKE, values)
             return wanted
@@ -178,7 +177,7 @@ class Submission:
 
     def enqueue(
         self, drafts: Sequence[Draft], now: datetime | None = None, repeated: bool = False
-    ) -> Operation[list[Enqueued]]:
+    ) -> Operation[Sequence[Enqueued]]:
         start = enqueue_again if repeated else enqueue
         return Operation(
             lambda: start(drafts, now),

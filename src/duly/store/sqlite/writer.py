@@ -33,7 +33,7 @@ after another are back within that, and share the next commit too."""
 
 Request = tuple[Operation[Any], Recipient]
 Outcome = tuple[Request, Any, BaseException | None]
-Enqueue = Callable[[Sequence[Draft]], Operation[list[Enqueued]]]
+Enqueue = Callable[[Sequence[Draft]], Operation[Sequence[Enqueued]]]
 
 
 class Writer:
