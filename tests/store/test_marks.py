@@ -227,3 +227,14 @@ def test_marks_of_long_ago_are_not_used() -> None:
     assert Marks(lanes, now, began, began).usable
     long_ago = began - PERIOD * TRUSTED_FOR
     assert not Marks(lanes, now, long_ago, long_ago).usable
+
+
+def test_in_a_crowd_only_a_very_long_walk_is_worth_a_survey(store: PostgresStore) -> None:
+    def is_due_after(read: int, crowded: bool) -> bool:
+        store._walked(read, 100, crowded)
+        return store.survey_is_due
+
+    assert not is_due_after(marks_module.MANY, crowded=False)
+    assert is_due_after(marks_module.MANY + 1_000, crowded=False)
+    assert not is_due_after(marks_module.MANY_IN_CROWD, crowded=True)
+    assert is_due_after(marks_module.MANY_IN_CROWD + 1_000, crowded=True)
