@@ -53,8 +53,8 @@ def test_interrupted_while_it_waits(place: Place) -> None:
         # A shell that runs the tests in the background has them ignore interrupts.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    # Its second connection to the file is open once it looks for the job.
-    until(lambda: _opened(process.pid, "duly.db") >= 2)
+    # It has looked for the job, and waits to be told of changes.
+    until(lambda: _opened(process.pid, "anon_inode:inotify") >= 1)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -62,8 +62,15 @@ def test_interrupted_while_it_waits(place: Place) -> None:
 
 
 def _opened(pid: int, name: str) -> int:
-    links = list(Path(f"/proc/{pid}/fd").iterdir())
-    return sum(1 for link in links if link.exists() and link.resolve().name == name)
+    return [_file_behind(link) for link in Path(f"/proc/{pid}/fd").iterdir()].count(name)
+
+
+def _file_behind(link: Path) -> str | None:
+    try:
+        return link.readlink().name
+    except FileNotFoundError:
+        # Closed since the folder was read.
+        return None
 
 
 def test_a_reader_that_stops_early_is_no_error(place: Place) -> None:

@@ -560,11 +560,28 @@ def test_many_jobs_are_much_like_a_list(app: App) -> None:
     with pytest.raises(IndexError):
         jobs[3]
     others = app.enqueue_many([work.job(3)])
-    assert [first, *others] == [first] + others  # noqa: RUF005
     assert jobs + others == [first, second, third, others[0]]
+    collected = given = [first]
+    collected += others
+    assert collected is given
+    assert given == [first, others[0]]
     app.cancel(first.id)
     first.refresh()
     assert jobs[0].state is State.CANCELLED
+
+
+def test_each_of_many_has_the_results_of_its_own_task(app: App) -> None:
+    @app.task
+    def count() -> int:
+        return 1
+
+    @app.task
+    def tell() -> timedelta:
+        return timedelta(seconds=1)
+
+    jobs = app.enqueue_many([count.job(), tell.job()])
+    app.run_until_idle()
+    assert [job.result() for job in jobs] == [1, timedelta(seconds=1)]
 
 
 def test_thousands_at_once_keep_their_order(app: App) -> None:

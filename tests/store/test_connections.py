@@ -60,7 +60,7 @@ def test_a_third_call_waits_and_a_fourth_gets_another(
             calls = [threads.submit(store.run, store.pause_queue(name)) for name in "ab"]
             until(lambda: count(connection, WAITING) == 2)
             calls.append(threads.submit(store.run, store.pause_queue("c")))
-            until(lambda: gate._waiting == 1)
+            until(lambda: gate._waiting)
             assert count(connection, OPEN) == 2
             calls.append(threads.submit(store.run, store.pause_queue("d")))
             until(lambda: count(connection, WAITING) == 3)

@@ -16,7 +16,7 @@ import pytest
 
 from duly.model.job import JobRecord
 from duly.model.query import Demand
-from duly.model.settlement import succeed
+from duly.model.settlement import release, succeed
 from duly.store.postgres import crowd as crowd_module
 from duly.store.postgres import marks as marks_module
 from duly.store.postgres.marks import Marks
@@ -111,12 +111,20 @@ def lock_and_change_in_vain(connection: psycopg.Connection, job_id: UUID) -> Non
         connection.execute("SELECT FROM duly.jobs WHERE id = %s FOR UPDATE", (job_id,))
 
 
+def wait_for_all_that_runs(connection: psycopg.Connection) -> None:
+    """Transactions of other tests, too, which share the server."""
+    asking = "SELECT pg_snapshot_{}(pg_current_snapshot())::text::bigint"
+    ((following,),) = connection.execute(asking.format("xmax").encode()).fetchall()
+    until(lambda: connection.execute(asking.format("xmin").encode()).fetchall() >= [(following,)])
+
+
 def test_what_was_only_touched_is_claimed_once_that_has_ended(
     store: PostgresStore, connection: psycopg.Connection
 ) -> None:
     holder = hire(store)
     first, *_ = store.run(store.enqueue([draft() for _ in range(4)]))
     lock_and_change_in_vain(connection, first.job.id)
+    wait_for_all_that_runs(connection)
     assert [job.id for job in claim(store, holder, 1)] == [first.job.id]
 
 
@@ -143,6 +151,30 @@ def test_what_was_only_touched_waits_for_an_open_transaction_no_longer_than_pati
     later = time.monotonic() + crowd_module.PATIENCE
     monkeypatch.setattr(crowd_module, "time", SimpleNamespace(monotonic=lambda: later))
     assert [job.id for job in claim(store, holder, 1)] == [first.job.id]
+
+
+def test_what_came_back_is_claimed_also_beside_an_open_transaction(
+    store: PostgresStore, open_transaction: psycopg.Connection
+) -> None:
+    holder = hire(store)
+    store.run(store.enqueue([draft() for _ in range(2)]))
+    (job,) = claim(store, holder, 1)
+    store.run(store.settle([release(job.id, job.token)]))
+    assert [each.id for each in claim(store, holder, 1)] == [job.id]
+
+
+def test_what_several_have_locked_together_is_claimed(
+    store: PostgresStore, connection: psycopg.Connection, shared_database: str
+) -> None:
+    holder = hire(store)
+    first, *_ = store.run(store.enqueue([draft() for _ in range(2)]))
+    locking = "SELECT FROM duly.jobs WHERE id = %s FOR SHARE"
+    with psycopg.connect(shared_database) as other, connection.transaction():
+        connection.execute(locking, (first.job.id,))
+        other.execute(locking, (first.job.id,))
+        marked = other.execute("SELECT xmax FROM duly.jobs WHERE id = %s", (first.job.id,))
+        assert marked.fetchone() != (0,)
+    assert [each.id for each in claim(store, holder, 1)] == [first.job.id]
 
 
 def test_marks_do_not_hide_what_was_left_alone(

@@ -44,9 +44,10 @@ def test_a_crowd_is_expected_while_there_is_one(
     assert crowd.is_expected()
     clock.now += AT_FIRST
     crowd.claimed(100, everything=everything, view=View(running, 100, 100 + running))
-    clock.now += LASTING - 0.1
+    clock.now += PATIENCE - 0.1
     assert crowd.is_expected() is (running == MANY)
-    clock.now += 0.1
+    crowd.claimed(100, everything=everything, view=View(0, 200, 200))
+    clock.now += LASTING - PATIENCE + 0.1
     assert not crowd.is_expected()
 
 
@@ -73,23 +74,29 @@ def test_after_a_rest_a_crowd_is_expected(clock: Clock, looked: bool) -> None:
     assert crowd.is_expected()
 
 
-def test_while_transactions_end_nothing_has_to_wait_for_long(clock: Clock) -> None:
+def test_while_transactions_end_everything_is_claimed_rarely(clock: Clock) -> None:
     crowd = Crowd()
+    complete = []
     for moment in range(100):
-        assert crowd.is_expected()
+        expected = crowd.is_expected()
+        if not expected:
+            complete.append(moment)
         first = 100 + 20 * moment
-        crowd.claimed(10, everything=False, view=View(MANY, first, first + 20))
+        crowd.claimed(10, everything=not expected, view=View(MANY, first, first + 20))
         clock.now += 1
+    assert complete == [30, 60, 90]
 
 
 def test_everything_is_claimed_now_and_then_while_a_transaction_stays_open(clock: Clock) -> None:
     crowd = Crowd()
     complete = []
-    for moment in range(30):
+    for moment in range(160):
         expected = crowd.is_expected()
         if not expected:
-            complete.append(moment)
+            complete.append(moment / 16)
         stays_open = View(MANY, 100, 120 + moment)
         crowd.claimed(10, everything=not expected, view=stays_open)
-        clock.now += 1
-    assert complete == list(range(int(PATIENCE), 30, int(PATIENCE)))
+        clock.now += 1 / 16
+    first = [each for each in complete if each < PATIENCE + 1]
+    assert first == [PATIENCE + each / 16 for each in range(5)]
+    assert len(complete) == 3 * len(first)

@@ -54,7 +54,7 @@ def fill(calls: Calls) -> None:
 def test_one_waits_until_another_has_left(calls: Calls) -> None:
     fill(calls)
     waiting = calls.come()
-    until(lambda: calls.gate._waiting == 1)
+    until(lambda: calls.gate._waiting)
     assert calls.inside == AT_FIRST
     calls.leave()
     until(lambda: calls.inside == AT_FIRST)
@@ -66,7 +66,7 @@ def test_one_waits_until_another_has_left(calls: Calls) -> None:
 def test_who_finds_somebody_waiting_goes_through(calls: Calls) -> None:
     fill(calls)
     calls.come()
-    until(lambda: calls.gate._waiting == 1)
+    until(lambda: calls.gate._waiting)
     calls.come()
     until(lambda: calls.inside == AT_FIRST + 1)
     for _ in range(AT_FIRST + 1):
@@ -87,3 +87,34 @@ def test_nobody_waits_for_long(calls: Calls, monkeypatch: pytest.MonkeyPatch) ->
     until(lambda: calls.inside == AT_FIRST + 1)
     while calls.inside:
         calls.leave()
+
+
+def test_a_place_is_left_to_who_waits_for_it(calls: Calls) -> None:
+    gate = calls.gate
+    fill(calls)
+    waiting = calls.come()
+    until(lambda: gate._waiting)
+    calls.leave()
+    until(lambda: calls.inside == AT_FIRST)
+    assert gate._free == 0
+    while calls.inside:
+        calls.leave()
+    waiting.result(PATIENCE)
+    until(lambda: gate._free == AT_FIRST)
+
+
+def test_who_is_interrupted_while_waiting_leaves_the_gate_as_it_was(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    gate = calls.gate
+    fill(calls)
+    monkeypatch.setattr(gate._changed, "wait_for", interrupted)
+    with pytest.raises(KeyboardInterrupt), gate.passed():
+        pass
+    assert not gate._waiting
+    while calls.inside:
+        calls.leave()
+    until(lambda: gate._free == AT_FIRST)

@@ -56,9 +56,6 @@ class Jobs(Sequence[Job[Any]]):
     def __add__(self, others: Sequence[Job[Any]]) -> list[Job[Any]]:
         return [*self, *others]
 
-    def __radd__(self, others: Sequence[Job[Any]]) -> list[Job[Any]]:
-        return [*others, *self]
-
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, list | Jobs) else NotImplemented
 

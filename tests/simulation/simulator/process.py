@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
-from uuid import UUID
 
 from duly import config as configuration
 from duly.clock import runtime_clock
@@ -70,13 +69,14 @@ class _Ids:
         self._world = world
         self._made = 0
 
-    def take(self) -> UUID:
+    def take(self) -> bytes:
         self._made += 1
         moment = int(self._world.clock.now().timestamp() * 1000)
         tail = self._made << 48 | self._world.chance.getrandbits(48)
-        return UUID(int=moment << 80 | 0x7 << 76 | 0b10 << 62 | tail & ((1 << 62) - 1))
+        number = moment << 80 | 0x7 << 76 | 0b10 << 62 | tail & ((1 << 62) - 1)
+        return number.to_bytes(16, "big")
 
-    def take_many(self, count: int) -> list[UUID]:
+    def take_many(self, count: int) -> list[bytes]:
         return [self.take() for _ in range(count)]
 
 

@@ -81,7 +81,8 @@ MANY = 20
 # time. The server marks a row that somebody has locked or changed in `xmax`. In a crowd such a row
 # is left alone, unless whoever did that had ended before the oldest that still ran: then it was a
 # lock that is gone, or a change that was undone. (Jobs that came back, were replaced, waited for
-# others or had expired may have such a mark from that, so they are never left alone.)
+# others or had expired may have such a mark from that, so they are never left alone. Several who
+# lock a row together leave a number of another kind, which may lie far in the future.)
 _SEEN = """seen AS MATERIALIZED (
     SELECT (SELECT count(*) FROM pg_snapshot_xip(it)) AS running,
         pg_snapshot_xmin(it)::text::bigint AS oldest, pg_snapshot_xmax(it)::text::bigint AS next,
@@ -90,7 +91,7 @@ _SEEN = """seen AS MATERIALIZED (
 )"""
 _UNTOUCHED = """(xmax = 0 OR token > 0 OR key IS NOT NULL OR flow_id IS NOT NULL
             OR expires_at IS NOT NULL OR age(xmax) > (SELECT age FROM seen)
-            OR %(touched)s::boolean)"""
+            OR age(xmax) < -1000000 OR %(touched)s::boolean)"""
 
 
 def _busy(marked: bool) -> str:

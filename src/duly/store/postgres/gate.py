@@ -22,27 +22,37 @@ class Gate:
 
     def __init__(self) -> None:
         self._free = AT_FIRST
-        self._waiting = 0
-        self._changed = threading.Condition()
+        self._waiting = False
+        # A lock that is no Python code is left whenever its block is, however that is interrupted.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
 
     @contextmanager
     def passed(self) -> Iterator[None]:
         """A connection is used inside."""
-        with self._changed:
-            if not self._free and (self._waiting or not self._wait()):
-                self._free += 1
-            self._free -= 1
+        with self._lock:
+            if self._free:
+                self._free -= 1
+            elif not self._waiting:
+                self._wait()
         try:
             yield
         finally:
-            with self._changed:
-                self._free += 1
-                self._changed.notify()
+            with self._lock:
+                if self._waiting:
+                    self._waiting = False
+                    self._changed.notify()
+                else:
+                    self._free += 1
 
-    def _wait(self) -> bool:
-        """Until somebody has left, for as long as one waits alone; answers whether."""
-        self._waiting += 1
+    def _wait(self) -> None:
+        """Until somebody leaves their place to this one, or for as long as one waits alone."""
+        self._waiting = True
         try:
-            return self._changed.wait_for(lambda: self._free > 0, PATIENCE)
+            self._changed.wait_for(lambda: not self._waiting, PATIENCE)
+        except BaseException:
+            if not self._waiting:
+                self._free += 1
+            raise
         finally:
-            self._waiting -= 1
+            self._waiting = False

@@ -33,10 +33,11 @@ def claimable_in(lane: str, marked: bool) -> str:
 
 def within(lane: str) -> str:
     """The condition of a job to be in the lane of this row: of its number, by which the index finds
-    it, and of its names, for two lanes may have one number."""
+    it, and of its names, for two lanes may have one number. The planner is not to take these for
+    more conditions that few jobs meet: it would sort what the index has in order."""
     return f"""{_number_of("jobs")} = {_number_of(lane)}
-        AND jobs.queue = {lane}.queue AND jobs.task = {lane}.task
-        AND jobs.priority = {lane}.priority"""
+        AND CASE WHEN jobs.queue = {lane}.queue AND jobs.task = {lane}.task
+            AND jobs.priority = {lane}.priority THEN true ELSE false END"""
 
 
 def _number_of(row: str) -> str:
