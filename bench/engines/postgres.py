@@ -27,13 +27,13 @@ SETTINGS: Mapping[str, str] = {
 """Fully durable; the log is large enough that checkpoints are made by time alone."""
 
 # Ids begin with a millisecond of the hour before, as those of jobs that were submitted then: none
-# is of the future.
+# is of the future, nor of those that another call has added.
 _LOAD = """
 INSERT INTO duly.jobs (id, task, queue, priority, state, run_at, created_at, arguments, token,
     attempt, max_attempts, crashes, max_crashes, generation, delivery, alone)
 SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint - 3600000
             + number::bigint * 3599999 / %(count)s), 12, '0')
-        || left(md5(number::text), 20))::uuid,
+        || left(md5(number || 'of' || %(count)s), 20))::uuid,
     CASE number %% 3 WHEN 2 THEN 'unknown' ELSE %(task)s END, 'default',
     CASE number %% 3 WHEN 1 THEN 20 ELSE 5 END, 'pending',
     CASE number %% 3 WHEN 2 THEN now() ELSE
