@@ -21,6 +21,7 @@ from duly import (
     InvalidInput,
     InvalidOption,
     InvalidPayload,
+    Job,
     KeyConflict,
     PayloadTooLarge,
     SchemaBehind,
@@ -28,6 +29,7 @@ from duly import (
     Status,
     UnknownTask,
 )
+from duly.client import jobs as jobs_module
 from duly.client.client import BATCH
 from tests.client.driving import Hand
 
@@ -568,6 +570,24 @@ def test_many_jobs_are_much_like_a_list(app: App) -> None:
     app.cancel(first.id)
     first.refresh()
     assert jobs[0].state is State.CANCELLED
+
+
+def test_who_is_late_to_make_one_of_many_gets_the_one_that_is_there(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task
+    def work() -> None: ...
+
+    jobs = app.enqueue_many([work.job()])
+    earlier: list[Job[Any]] = []
+
+    def made_meanwhile(*given: Any) -> Job[Any]:
+        monkeypatch.setattr(jobs_module, "Job", Job)
+        earlier.append(jobs[0])
+        return Job(*given)
+
+    monkeypatch.setattr(jobs_module, "Job", made_meanwhile)
+    assert jobs[0] is earlier[0]
 
 
 def test_each_of_many_has_the_results_of_its_own_task(app: App) -> None:

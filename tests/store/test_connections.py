@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import psycopg
 import pytest
 
+from duly.store.operation import Wake
 from duly.store.postgres import gate as gate_module
 from duly.store.postgres.store import PostgresStore
-from tests.support.stores import opened, until
+from tests.support.stores import until
 
 PATIENCE = 60.0
 OPEN = "SELECT pid FROM pg_stat_activity WHERE application_name = 'duly' AND state IS NOT NULL"
@@ -19,18 +18,8 @@ WAITING = f"{OPEN} AND wait_event_type = 'Lock'"
 
 
 @pytest.fixture
-def store(shared_database: str, tmp_path: Path) -> Iterator[PostgresStore]:
-    with opened("postgres", tmp_path, lambda: shared_database) as it:
-        assert isinstance(it, PostgresStore)
-        yield it
-
-
-@pytest.fixture
-def connection(store: PostgresStore, shared_database: str) -> Iterator[psycopg.Connection]:
-    """A connection of the test's own."""
-    with psycopg.connect(shared_database, autocommit=True) as it:
-        it.execute("SET application_name = 'test'")
-        yield it
+def store(postgres_store: PostgresStore) -> PostgresStore:
+    return postgres_store
 
 
 def count(connection: psycopg.Connection, query: str) -> int:
@@ -67,3 +56,15 @@ def test_a_third_call_waits_and_a_fourth_gets_another(
         for call in calls:
             call.result(PATIENCE)
     assert count(connection, OPEN) == 3
+
+
+def test_a_notification_waits_for_its_turn_too(
+    store: PostgresStore, connection: psycopg.Connection
+) -> None:
+    engine = store._open()
+    store.run(store.counts())
+    with ThreadPoolExecutor(1) as threads, engine.gate.passed():
+        with engine.gate.passed():
+            sending = threads.submit(engine._send, frozenset({Wake.WORKERS}))
+            until(lambda: engine.gate._waiting)
+        sending.result(PATIENCE)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -21,24 +20,15 @@ from duly.store.postgres import crowd as crowd_module
 from duly.store.postgres import marks as marks_module
 from duly.store.postgres.marks import Marks
 from duly.store.postgres.store import PostgresStore
-from tests.support.stores import LEASE, TASK, draft, opened, until, worker
+from tests.support.stores import LEASE, TASK, draft, until, worker
 
 PATIENCE = 30.0
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid = %s"
 
 
 @pytest.fixture
-def store(shared_database: str, tmp_path: Path) -> Iterator[PostgresStore]:
-    with opened("postgres", tmp_path, lambda: shared_database) as it:
-        assert isinstance(it, PostgresStore)
-        yield it
-
-
-@pytest.fixture
-def connection(store: PostgresStore, shared_database: str) -> Iterator[psycopg.Connection]:
-    """A connection of the test's own."""
-    with psycopg.connect(shared_database, autocommit=True) as it:
-        yield it
+def store(postgres_store: PostgresStore) -> PostgresStore:
+    return postgres_store
 
 
 def hire(store: PostgresStore) -> UUID:
