@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cli.driving import DULY, Place, environment, run_process
@@ -54,7 +56,7 @@ def test_interrupted_while_it_waits(place: Place) -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     # It has looked for the job, and waits to be told of changes.
-    until(lambda: _opened(process.pid, "anon_inode:inotify") >= 1)
+    until(lambda: _opened(process.pid, "anon_inode:inotify") >= 1 and _rests(process.pid))
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -63,6 +65,13 @@ def test_interrupted_while_it_waits(place: Place) -> None:
 
 def _opened(pid: int, name: str) -> int:
     return [_file_behind(link) for link in Path(f"/proc/{pid}/fd").iterdir()].count(name)
+
+
+def _rests(pid: int) -> bool:
+    """Whether it uses no processor time for as long as ten looks take."""
+    process = psutil.Process(pid)
+    used = process.cpu_times()
+    return all(not time.sleep(0.02) and process.cpu_times() == used for _ in range(10))
 
 
 def _file_behind(link: Path) -> str | None:
