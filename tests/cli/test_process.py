@@ -68,10 +68,11 @@ def _opened(pid: int, name: str) -> int:
 
 
 def _rests(pid: int) -> bool:
-    """Whether it uses no processor time for as long as ten looks take."""
+    """Whether it uses no processor time for a while."""
     process = psutil.Process(pid)
     used = process.cpu_times()
-    return all(not time.sleep(0.02) and process.cpu_times() == used for _ in range(10))
+    time.sleep(0.2)
+    return process.cpu_times() == used
 
 
 def _file_behind(link: Path) -> str | None:
