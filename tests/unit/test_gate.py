@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -54,7 +57,7 @@ def fill(calls: Calls) -> None:
 def test_one_waits_until_another_has_left(calls: Calls) -> None:
     fill(calls)
     waiting = calls.come()
-    until(lambda: calls.gate._waiting)
+    until(lambda: calls.gate._waiting is not None)
     assert calls.inside == AT_FIRST
     calls.leave()
     until(lambda: calls.inside == AT_FIRST)
@@ -66,7 +69,7 @@ def test_one_waits_until_another_has_left(calls: Calls) -> None:
 def test_who_finds_somebody_waiting_goes_through(calls: Calls) -> None:
     fill(calls)
     calls.come()
-    until(lambda: calls.gate._waiting)
+    until(lambda: calls.gate._waiting is not None)
     calls.come()
     until(lambda: calls.inside == AT_FIRST + 1)
     for _ in range(AT_FIRST + 1):
@@ -93,7 +96,7 @@ def test_a_place_is_left_to_who_waits_for_it(calls: Calls) -> None:
     gate = calls.gate
     fill(calls)
     waiting = calls.come()
-    until(lambda: gate._waiting)
+    until(lambda: gate._waiting is not None)
     calls.leave()
     until(lambda: calls.inside == AT_FIRST)
     assert gate._free == 0
@@ -103,18 +106,65 @@ def test_a_place_is_left_to_who_waits_for_it(calls: Calls) -> None:
     until(lambda: gate._free == AT_FIRST)
 
 
+@pytest.mark.parametrize("handed", [False, True])
 def test_who_is_interrupted_while_waiting_leaves_the_gate_as_it_was(
-    calls: Calls, monkeypatch: pytest.MonkeyPatch
+    calls: Calls, handed: bool
 ) -> None:
-    def interrupted(*_: object) -> bool:
-        raise KeyboardInterrupt
+    class Interrupted:
+        """A place that is waited for in vain, or left just before the interrupt."""
+
+        def acquire(self, timeout: float) -> bool:
+            if handed:
+                calls.leave()
+                until(lambda: gate._waiting is None)
+            raise KeyboardInterrupt
+
+        def release(self) -> None:
+            pass
 
     gate = calls.gate
     fill(calls)
-    monkeypatch.setattr(gate._changed, "wait_for", interrupted)
-    with pytest.raises(KeyboardInterrupt), gate.passed():
-        pass
-    assert not gate._waiting
+    place: Any = Interrupted()
+    gate._waiting = place
+    with pytest.raises(KeyboardInterrupt):
+        gate._wait(place)
+    assert gate._waiting is None
     while calls.inside:
         calls.leave()
     until(lambda: gate._free == AT_FIRST)
+
+
+def test_a_place_that_was_left_to_one_is_not_waited_for_by_two(
+    calls: Calls, switch_rarely: None
+) -> None:
+    """Who comes between the leaving and the waking of the one it was left to must neither keep
+    that one waiting nor wait for longer itself."""
+    gate = calls.gate
+    for _ in range(AT_FIRST - 1):
+        calls.come()
+    until(lambda: calls.inside == AT_FIRST - 1)
+    threading.Thread(target=leave_when, args=[calls, AT_FIRST]).start()
+    with gate.passed():
+        first = calls.come()
+        until(lambda: gate._waiting is not None)
+    # The first one has not woken up: this thread has not let go of the interpreter since.
+    with gate.passed():
+        pass
+    while calls.inside:
+        calls.leave()
+    first.result(PATIENCE)
+    until(lambda: gate._free == AT_FIRST)
+
+
+def leave_when(calls: Calls, inside: int) -> None:
+    until(lambda: calls.inside == inside)
+    calls.leave()
+
+
+@pytest.fixture
+def switch_rarely() -> Iterator[None]:
+    """No thread has to make way for another before it waits for something."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(10.0)
+    yield
+    sys.setswitchinterval(interval)

@@ -22,37 +22,50 @@ class Gate:
 
     def __init__(self) -> None:
         self._free = AT_FIRST
-        self._waiting = False
+        self._waiting: threading.Lock | None = None
+        """Locked for the one who waits; whoever leaves their place to that one unlocks it."""
         # A lock that is no Python code is left whenever its block is, however that is interrupted.
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
 
     @contextmanager
     def passed(self) -> Iterator[None]:
         """A connection is used inside."""
+        place = None
         with self._lock:
             if self._free:
                 self._free -= 1
-            elif not self._waiting:
-                self._wait()
+            elif self._waiting is None:
+                place = self._waiting = threading.Lock()
+                place.acquire()
+        if place is not None:
+            self._wait(place)
         try:
             yield
         finally:
-            with self._lock:
-                if self._waiting:
-                    self._waiting = False
-                    self._changed.notify()
-                else:
-                    self._free += 1
+            self._leave()
 
-    def _wait(self) -> None:
-        """Until somebody leaves their place to this one, or for as long as one waits alone."""
-        self._waiting = True
+    def _wait(self, place: threading.Lock) -> None:
+        """Until somebody leaves this place, or for as long as one waits alone."""
         try:
-            self._changed.wait_for(lambda: not self._waiting, PATIENCE)
+            place.acquire(timeout=PATIENCE)
         except BaseException:
-            if not self._waiting:
-                self._free += 1
+            if not self._withdrawn(place):
+                self._leave()
             raise
-        finally:
-            self._waiting = False
+        self._withdrawn(place)
+
+    def _withdrawn(self, place: threading.Lock) -> bool:
+        """Wait no longer; answers whether nobody had left the place."""
+        with self._lock:
+            waited = self._waiting is place
+            if waited:
+                self._waiting = None
+            return waited
+
+    def _leave(self) -> None:
+        with self._lock:
+            place, self._waiting = self._waiting, None
+            if place is None:
+                self._free += 1
+            else:
+                place.release()
