@@ -12,7 +12,8 @@ from typing import Any
 import psycopg
 
 from duly.store.operation import Operation, Row, Statement, drive
-from duly.store.postgres.connection import configure, numbered
+from duly.store.postgres.connection import configure
+from duly.store.postgres.exchange import numbered
 
 
 def rows_handled(url: str, operation: Operation[Any], settings: Sequence[str] = ()) -> float:

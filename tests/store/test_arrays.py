@@ -12,7 +12,8 @@ import pytest
 
 from duly.model.identifiers import new_id
 from duly.store.operation import Statement
-from duly.store.postgres.connection import configure, execute
+from duly.store.postgres.connection import configure
+from duly.store.postgres.exchange import execute
 
 
 @pytest.fixture

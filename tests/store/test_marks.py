@@ -15,8 +15,8 @@ from duly.model.job import JobRecord
 from duly.model.query import Demand
 from duly.model.settlement import release, succeed
 from duly.store.postgres import marks as marks_module
-from duly.store.postgres.connection import execute
 from duly.store.postgres.crowd import Crowd
+from duly.store.postgres.exchange import execute
 from duly.store.postgres.marks import FEW, LAG, MANY, PERIOD, TRUSTED_FOR, Marking, Marks
 from duly.store.postgres.store import PostgresStore
 from tests.support.stores import QUEUE, TASK, draft, opened, until, worker

@@ -17,7 +17,8 @@ import pytest
 from duly.model.query import Demand
 from duly.model.settlement import bury, succeed
 from duly.store.operation import Operation, Row, Statement, drive
-from duly.store.postgres.connection import configure, numbered
+from duly.store.postgres.connection import configure
+from duly.store.postgres.exchange import numbered
 from duly.store.postgres.settling import RUNNING_OF
 from duly.store.postgres.store import PostgresStore
 from duly.store.protocol import Verbs

@@ -148,6 +148,8 @@ class Claimer:
             self._nothing_near = False
             if len(jobs) > limit // 2:
                 return 0.0
+            # Their code first: to ask for more takes a moment, too.
+            await asyncio.sleep(0)
         coming = await self._next_due()
         if coming is None or coming.due.seconds > 0:
             if rested and not jobs:

@@ -19,7 +19,7 @@ from psycopg.rows import tuple_row
 
 from duly.errors import WrongConnection
 from duly.store.operation import Operation, Row, Statement, drive, drive_async
-from duly.store.postgres.connection import numbered
+from duly.store.postgres.exchange import numbered
 from duly.store.postgres.watch import channel
 
 T = TypeVar("T")

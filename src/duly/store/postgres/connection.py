@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
 import psycopg
@@ -21,15 +19,15 @@ from duly.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from duly.store.operation import Row, Statement
-from duly.store.postgres.arrays import adapt, as_array
+from duly.store.operation import Row
+from duly.store.postgres.arrays import adapt
 
 Connection = psycopg.Connection[Row]
 
 OLDEST_SERVER = 14
-_NAMED = re.compile(r"%\((\w+)\)s")
 IDLE_BEFORE_CHECK = 5.0
 CONNECT_TIMEOUT = 10.0
+NO_TIME = 0.001
 
 PLANNER_SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
@@ -38,7 +36,11 @@ PLANNER_SETTINGS = {
     "jit": "off",
 }
 
-TRANSIENT = (errors.DeadlockDetected, errors.SerializationFailure)
+TRANSIENT = (
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.InvalidSqlStatementName,
+)
 """The server rolled everything back and says that another try may go through."""
 
 UNFIT = (
@@ -67,9 +69,23 @@ def redacted(url: str) -> str:
     return f"postgresql://{user}{host}{port}/{parts.get('dbname', '')}"
 
 
-def make_pool(url: str, size: int) -> ConnectionPool[Connection]:
+class Pool(ConnectionPool[Connection]):
+    """The driver's, which also lends without anybody waiting."""
+
+    def at_hand(self) -> Connection | None:
+        """A connection that is free, and was used a moment ago; None if there is none."""
+        try:
+            if self._pool and not _is_doubtful(self._pool[0]):
+                return self.getconn(timeout=NO_TIME)
+        except (IndexError, PoolTimeout):
+            # Somebody else was quicker.
+            pass
+        return None
+
+
+def make_pool(url: str, size: int) -> Pool:
     """A pool that connects when first asked."""
-    return ConnectionPool(
+    return Pool(
         with_defaults(url),
         min_size=1,
         max_size=size,
@@ -128,43 +144,15 @@ def restore_planner(connection: psycopg.Connection[Any]) -> None:
 
 
 def _check_when_idle(connection: psycopg.Connection[Any]) -> None:
-    used = connection.__dict__.get("duly_used", 0.0)
-    now = time.monotonic()
-    if now - used > IDLE_BEFORE_CHECK:
+    if _is_doubtful(connection):
         ConnectionPool.check_connection(connection)
-    connection.__dict__["duly_used"] = now
+    connection.__dict__["duly_used"] = time.monotonic()
 
 
-def execute(connection: psycopg.Connection[Any], statement: Statement) -> list[Row]:
-    """Run one statement and fetch its rows, on a connection that `configure` has seen.
-
-    The driver would look for parameters in a long text every time, and describe each column of the
-    answer only to tell that there is one. Behind no pooler it is prepared when it first comes:
-    there are not many, and most come again.
-    """
-    text, names = numbered(statement.text)
-    parameters = statement.parameters
-    values = [parameters[name] for name in names]
-    cursor = psycopg.RawCursor(connection)
-    cursor.execute(
-        text,
-        [as_array(each) if type(each) is list else each for each in values],
-        prepare=True if connection.prepare_threshold is not None else None,
-        binary=True,
-    )
-    result = cursor.pgresult
-    return cursor.fetchall() if result is not None and result.nfields else []
-
-
-@lru_cache(maxsize=256)
-def numbered(text: str) -> tuple[str, tuple[str, ...]]:
-    """The text with $1, $2, ... for its named parameters, and their names in that order."""
-    names: dict[str, int] = {}
-
-    def number(match: re.Match[str]) -> str:
-        return f"${names.setdefault(match[1], len(names) + 1)}"
-
-    return _NAMED.sub(number, text), tuple(names)
+def _is_doubtful(connection: psycopg.Connection[Any]) -> bool:
+    """Whether it has not been used for so long that it may be gone."""
+    used: float = connection.__dict__.get("duly_used", 0.0)
+    return time.monotonic() - used > IDLE_BEFORE_CHECK
 
 
 @contextmanager

@@ -42,7 +42,23 @@ class Gate:
         try:
             yield
         finally:
-            self._leave()
+            self.leave()
+
+    def enter_at_once(self) -> bool:
+        """Use a connection from now until `leave`, if that takes no waiting; answers whether."""
+        with self._lock:
+            free = self._free > 0
+            self._free -= free
+            return free
+
+    def leave(self) -> None:
+        """A connection is used no more."""
+        with self._lock:
+            place, self._waiting = self._waiting, None
+            if place is None:
+                self._free += 1
+            else:
+                place.release()
 
     def _wait(self, place: threading.Lock) -> None:
         """Until somebody leaves this place, or for as long as one waits alone."""
@@ -50,7 +66,7 @@ class Gate:
             place.acquire(timeout=PATIENCE)
         except BaseException:
             if not self._withdrawn(place):
-                self._leave()
+                self.leave()
             raise
         self._withdrawn(place)
 
@@ -61,11 +77,3 @@ class Gate:
             if waited:
                 self._waiting = None
             return waited
-
-    def _leave(self) -> None:
-        with self._lock:
-            place, self._waiting = self._waiting, None
-            if place is None:
-                self._free += 1
-            else:
-                place.release()

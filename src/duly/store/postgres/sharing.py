@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from duly.errors import StoreError, StoreUnavailable
 from duly.model.job import Draft
 from duly.model.query import Enqueued
-from duly.store.awaiting import Blocked
+from duly.store.awaiting import Awaited, Blocked, Recipient
 from duly.store.operation import Operation
 
 MOST = 64
@@ -18,7 +18,8 @@ MOST = 64
 
 Enqueue = Callable[[Sequence[Draft]], Operation[Sequence[Enqueued]]]
 Run = Callable[[Operation[Sequence[Enqueued]]], Sequence[Enqueued]]
-Request = tuple[Operation[Sequence[Enqueued]], Blocked[Sequence[Enqueued]]]
+RunAsync = Callable[[Operation[Sequence[Enqueued]]], Awaitable[Sequence[Enqueued]]]
+Request = tuple[Operation[Sequence[Enqueued]], Recipient]
 
 
 class SharedSubmissions:
@@ -29,9 +30,10 @@ class SharedSubmissions:
     others: it may be interrupted at any point.
     """
 
-    def __init__(self, enqueue: Enqueue, run: Run) -> None:
+    def __init__(self, enqueue: Enqueue, run: Run, arun: RunAsync) -> None:
         self._enqueue = enqueue
         self._run = run
+        self._arun = arun
         self._alone = threading.Lock()
         self._waiting: deque[Request] = deque()
         # A lock that is no Python code is left whenever its block is, however that is interrupted.
@@ -43,10 +45,25 @@ class SharedSubmissions:
 
     def run(self, operation: Operation[Sequence[Enqueued]]) -> Sequence[Enqueued]:
         """Store what the operation submits, by itself or together with others."""
-        if not self._storing and not self._alone.locked():
-            with self._alone:
+        if not self._storing and self._alone.acquire(blocking=False):
+            try:
                 return self._run(operation)
-        return self._put(operation).wait()
+            finally:
+                self._alone.release()
+        blocked: Blocked[Sequence[Enqueued]] = Blocked()
+        self._put(operation, blocked)
+        return blocked.wait()
+
+    async def arun(self, operation: Operation[Sequence[Enqueued]]) -> Sequence[Enqueued]:
+        """The same without blocking the event loop."""
+        if not self._storing and self._alone.acquire(blocking=False):
+            try:
+                return await self._arun(operation)
+            finally:
+                self._alone.release()
+        awaited: Awaited[Sequence[Enqueued]] = Awaited()
+        self._put(operation, awaited)
+        return await awaited.future
 
     def close(self) -> None:
         """Store what waits, and end."""
@@ -56,8 +73,7 @@ class SharedSubmissions:
         if self._thread is not None:
             self._thread.join()
 
-    def _put(self, operation: Operation[Sequence[Enqueued]]) -> Blocked[Sequence[Enqueued]]:
-        blocked: Blocked[Sequence[Enqueued]] = Blocked()
+    def _put(self, operation: Operation[Sequence[Enqueued]], recipient: Recipient) -> None:
         with self._queueing:
             if self._closing:
                 raise StoreError("the store is being closed")
@@ -65,9 +81,8 @@ class SharedSubmissions:
                 name = "duly-submissions"
                 self._thread = threading.Thread(target=self._work, name=name, daemon=True)
                 self._thread.start()
-            self._waiting.append((operation, blocked))
+            self._waiting.append((operation, recipient))
             self._filled.notify()
-        return blocked
 
     def _work(self) -> None:
         while True:
@@ -86,25 +101,25 @@ class SharedSubmissions:
         try:
             answers = self._run(self._enqueue(drafts))
         except StoreUnavailable as error:
-            for _, blocked in batch:
-                blocked.set_exception(copy.copy(error))
+            for _, recipient in batch:
+                recipient.set_exception(copy.copy(error))
         except Exception as error:
             self._store_apart(batch, error)
         else:
             start = 0
-            for operation, blocked in batch:
+            for operation, recipient in batch:
                 end = start + len(operation.drafts)
-                blocked.set_result(answers[start:end])
+                recipient.set_result(answers[start:end])
                 start = end
 
     def _store_apart(self, batch: list[Request], refusal: Exception) -> None:
         """One of them is refused: that is not the others' fault."""
-        for operation, blocked in batch:
+        for operation, recipient in batch:
             error: BaseException = refusal
             if len(batch) > 1:
                 try:
-                    blocked.set_result(self._run(operation))
+                    recipient.set_result(self._run(operation))
                     continue
                 except BaseException as own:
                     error = own
-            blocked.set_exception(error)
+            recipient.set_exception(error)

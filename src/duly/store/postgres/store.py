@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 from weakref import WeakSet
 
@@ -23,14 +23,13 @@ from duly.model.journal import Journal
 from duly.store.awaiting import Awaited, fulfil
 from duly.store.interruptions import put_off, raise_what_was_put_off
 from duly.store.migrate import SchemaVersion, require_current
-from duly.store.operation import Operation, Row, Statement, Steps, Wake, drive
+from duly.store.operation import Operation, Statement, Steps, Wake, drive, drive_async
 from duly.store.postgres import carriers
 from duly.store.postgres.connection import (
     CONNECT_TIMEOUT,
     TRANSIENT,
     UNFIT,
     errors_explained,
-    execute,
     make_pool,
     redacted,
     restore_planner,
@@ -38,6 +37,7 @@ from duly.store.postgres.connection import (
 )
 from duly.store.postgres.declarations import Declarations
 from duly.store.postgres.events import Events
+from duly.store.postgres.exchange import aexecute, execute, execute_with_hint, is_plain
 from duly.store.postgres.fleet import Fleet
 from duly.store.postgres.flows import Flows
 from duly.store.postgres.gate import Gate
@@ -55,7 +55,6 @@ from duly.store.postgres.schema import (
 )
 from duly.store.postgres.sharing import SharedSubmissions
 from duly.store.postgres.steps import StepLog
-from duly.store.postgres.together import SUPPORTED, execute_with_hint
 from duly.store.postgres.watch import Listener, Notifier, channel
 
 T = TypeVar("T")
@@ -81,7 +80,7 @@ class _Engine:
         self.gate = Gate()
         self.threads = ThreadPoolExecutor(size, "duly-postgres")
         self.notifier = Notifier(self._send)
-        self.submissions = SharedSubmissions(store.enqueue, store.run_alone)
+        self.submissions = SharedSubmissions(store.enqueue, store.run_alone, store.arun_alone)
         self._run = store.run_alone
         self._surveying = threading.Lock()
         self.installation: UUID | None = None
@@ -112,26 +111,38 @@ class _Engine:
         finally:
             self._for_transactions.release()
 
+    @contextmanager
+    def at_hand(self) -> Iterator[psycopg.Connection[Any] | None]:
+        """A connection for the event loop, if there is one for which nothing has to wait."""
+        if not self.gate.enter_at_once():
+            yield None
+            return
+        try:
+            connection = self.pool.at_hand()
+            try:
+                yield connection if connection is not None and is_plain(connection) else None
+            finally:
+                if connection is not None:
+                    self.pool.putconn(connection)
+        finally:
+            self.gate.leave()
+
     def hints_at_once(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether a submission is to carry its notification with it: there were none of late, and
         no pooler stands between."""
-        possible = SUPPORTED and connection.prepare_threshold is not None
-        return possible and self.notifier.rests()
+        return is_plain(connection) and self.notifier.rests()
 
-    def execute_and_hint(
-        self, connection: psycopg.Connection[Any], statement: Statement
-    ) -> list[Row]:
-        """Run a statement of a submission, and wake the workers as soon as it is committed."""
-        return execute_with_hint(connection, statement, self._hint(Wake.WORKERS))
+    def hint(self, wake: Wake) -> Statement:
+        """A notification."""
+        return Statement(HINT, {"channel": channel(self.schema, wake)})
 
-    def tell(self, wakes: frozenset[Wake], connection: psycopg.Connection[Any]) -> None:
-        """Send notifications on this connection now if it is about work and there were none of
-        late; else soon."""
+    def hints(self, wakes: frozenset[Wake]) -> list[Statement]:
+        """Notifications to send now, on the connection at hand, if it is about work and there were
+        none of late; else they are sent soon."""
         if Wake.WORKERS in wakes and self.notifier.rests():
-            with suppress(psycopg.Error):
-                self._send_on(connection, wakes)
-        else:
-            self.notifier.notify(wakes)
+            return [self.hint(wake) for wake in wakes]
+        self.notifier.notify(wakes)
+        return []
 
     def survey(self, operation: Operation[None]) -> None:
         """Have this done beside all else, unless it is being done."""
@@ -152,14 +163,38 @@ class _Engine:
     def _send(self, wakes: frozenset[Wake]) -> None:
         # A hint that does not arrive costs a little time, nothing else.
         with suppress(psycopg.Error), self.gate.passed(), self.pool.connection() as connection:
-            self._send_on(connection, wakes)
+            for wake in wakes:
+                execute(connection, self.hint(wake))
 
-    def _hint(self, wake: Wake) -> Statement:
-        return Statement(HINT, {"channel": channel(self.schema, wake)})
 
-    def _send_on(self, connection: psycopg.Connection[Any], wakes: frozenset[Wake]) -> None:
-        for wake in wakes:
-            execute(connection, self._hint(wake))
+class _Tries(Generic[T]):
+    """How an operation is to be started: what the server rolled back is tried again; what broke off
+    with its commit unknown is tried again only by an operation that can tell."""
+
+    def __init__(self, operation: Operation[T]) -> None:
+        self._operation = operation
+        self._failed = 0
+        self.start: Callable[[], Steps[T]] = operation.hopefully or operation.start
+
+    def again(self, error: StoreError) -> float | None:
+        """After how many seconds to try again; None if not."""
+        operation = self._operation
+        self._failed += 1
+        last = self._failed == TRIES
+        if isinstance(error, StoreUnavailable):
+            # An earlier try may have landed, also where this one did not get as far.
+            error.unknown = error.unknown or self.start is operation.again
+            if last or (error.unknown and operation.again is None):
+                return None
+            if error.unknown and operation.again is not None:
+                self.start = operation.again
+            return PAUSES[min(self._failed, len(PAUSES)) - 1]
+        if last:
+            return None
+        if isinstance(error.__cause__, UniqueViolation) and self.start is operation.hopefully:
+            self.start = operation.start
+            return 0.0
+        return 0.0 if isinstance(error.__cause__, TRANSIENT) else None
 
 
 class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Events, JournalLog):
@@ -207,45 +242,38 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
         return result
 
     def run_alone(self, operation: Operation[T]) -> T:
-        """As `run`, but together with nothing else.
-
-        What the server rolled back is tried again; what broke off with its commit unknown is
-        tried again only by an operation that can tell.
-        """
-        engine = self._open()
-        start: Callable[[], Steps[T]] = operation.hopefully or operation.start
-        for attempt in range(TRIES):
-            last = attempt == TRIES - 1
-            try:
-                result = self._try(engine, operation, start)
-            except StoreUnavailable as error:
-                # An earlier try may have landed, also where this one did not get as far.
-                error.unknown = error.unknown or start is operation.again
-                if last or (error.unknown and operation.again is None):
-                    raise
-                if error.unknown and operation.again is not None:
-                    start = operation.again
-                time.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
-            except StoreError as error:
-                if last:
-                    raise
-                if isinstance(error.__cause__, UniqueViolation) and start is operation.hopefully:
-                    start = operation.start
-                elif not isinstance(error.__cause__, TRANSIENT):
-                    raise
-            else:
-                if self.survey_is_due:
-                    engine.survey(self.survey())
-                return result
-        raise AssertionError("the last try returns or raises")
+        """As `run`, but together with nothing else."""
+        return self._run(self._open(), operation, _Tries(operation))
 
     async def arun(self, operation: Operation[T]) -> T:
         """See Store.arun."""
-        engine = self._engine
-        if engine is None or engine.process != os.getpid():
-            engine = await asyncio.to_thread(self._open)
+        if operation.drafts:
+            engine: Any = await self._opened()
+            result: T = await engine.submissions.arun(operation)
+            return result
+        return await self.arun_alone(operation)
+
+    async def arun_alone(self, operation: Operation[T]) -> T:
+        """As `arun`, but together with nothing else: on the event loop itself, if a connection is
+        at hand; else, and whatever has to wait or to be tried again, in a thread."""
+        engine = await self._opened()
+        tries = _Tries(operation)
+        pause = 0.0
+        if not operation.atomic:
+            with engine.at_hand() as connection:
+                if connection is not None:
+                    try:
+                        result = await self._atry(engine, operation, tries.start, connection)
+                    except StoreError as error:
+                        failed = tries.again(error)
+                        if failed is None:
+                            raise
+                        pause = failed
+                    else:
+                        self._look_out(engine)
+                        return result
         awaited: Awaited[T] = Awaited()
-        engine.threads.submit(fulfil, awaited, self.run, operation)
+        engine.threads.submit(fulfil, awaited, self._run, engine, operation, tries, pause)
         return await awaited.future
 
     @contextmanager
@@ -323,6 +351,27 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
         with errors_explained(self._where), psycopg.connect(url, autocommit=True) as connection:
             yield connection
 
+    def _run(
+        self, engine: _Engine, operation: Operation[T], tries: _Tries[T], pause: float = 0.0
+    ) -> T:
+        while True:
+            if pause:
+                time.sleep(pause)
+            try:
+                result = self._try(engine, operation, tries.start)
+            except StoreError as error:
+                failed = tries.again(error)
+                if failed is None:
+                    raise
+                pause = failed
+            else:
+                self._look_out(engine)
+                return result
+
+    def _look_out(self, engine: _Engine) -> None:
+        if self.survey_is_due:
+            engine.survey(self.survey())
+
     def _try(self, engine: _Engine, operation: Operation[T], start: Callable[[], Steps[T]]) -> T:
         sent = False
         try:
@@ -333,20 +382,54 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
             ):
                 if operation.atomic:
                     with connection.transaction():
-                        result = drive(start(), lambda each: execute(connection, each))
+                        result = drive(start(), partial(execute, connection))
                         sent = operation.writes
                 else:
                     sent = operation.writes
                     if operation.drafts and engine.hints_at_once(connection):
-                        return drive(start(), partial(engine.execute_and_hint, connection))
-                    result = drive(start(), lambda each: execute(connection, each))
+                        hint = engine.hint(Wake.WORKERS)
+                        return drive(
+                            start(), lambda each: execute_with_hint(connection, each, hint)
+                        )
+                    result = drive(start(), partial(execute, connection))
                 if operation.wakes and (result or not operation.quiet):
-                    engine.tell(operation.wakes, connection)
+                    with suppress(psycopg.Error):
+                        for hint in engine.hints(operation.wakes):
+                            execute(connection, hint)
                 return result
         except StoreUnavailable as error:
             # Before anything that commits was sent, the server rolls back what it had.
             error.unknown = sent and not isinstance(error.__cause__, UNFIT)
             raise
+
+    async def _atry(
+        self,
+        engine: _Engine,
+        operation: Operation[T],
+        start: Callable[[], Steps[T]],
+        connection: psycopg.Connection[Any],
+    ) -> T:
+        """The same on the event loop, of an operation that needs no transaction around it."""
+        try:
+            with errors_explained(self._where):
+                if operation.drafts and engine.hints_at_once(connection):
+                    hint = engine.hint(Wake.WORKERS)
+                    return await drive_async(start(), lambda each: aexecute(connection, each, hint))
+                result = await drive_async(start(), partial(aexecute, connection))
+                if operation.wakes and (result or not operation.quiet):
+                    with suppress(psycopg.Error):
+                        for hint in engine.hints(operation.wakes):
+                            await aexecute(connection, hint)
+                return result
+        except StoreUnavailable as error:
+            error.unknown = operation.writes and not isinstance(error.__cause__, UNFIT)
+            raise
+
+    async def _opened(self) -> _Engine:
+        engine = self._engine
+        if engine is None or engine.process != os.getpid():
+            engine = await asyncio.to_thread(self._open)
+        return engine
 
     def _installation(self) -> UUID:
         engine = self._open()

@@ -13,8 +13,8 @@ import pytest
 from duly.store.operation import Statement, Wake
 from duly.store.postgres import store as store_module
 from duly.store.postgres.connection import configure
+from duly.store.postgres.exchange import MOST_PREPARED, execute_with_hint
 from duly.store.postgres.store import PostgresStore
-from duly.store.postgres.together import MOST_PREPARED, execute_with_hint
 from tests.support.stores import draft, until
 
 ECHO = "SELECT %(value)s::text, %(number)s::integer"

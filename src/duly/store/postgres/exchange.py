@@ -1,0 +1,265 @@
+"""Statements on their way to the server, and their rows on the way back.
+
+Between connections that lead to the server itself and this module stands nothing but libpq: the
+driver's cursors take three times as long for a statement, and its pipeline sends each by itself.
+What is said is written once, without waiting: whoever carries it waits, in a thread or on an event
+loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import select
+from collections.abc import Generator, Sequence
+from functools import lru_cache
+from itertools import count
+from typing import Any, TypeVar
+
+import msgspec
+import psycopg
+from psycopg import pq
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.errors import error_from_result
+
+from duly.store.operation import Row, Statement
+from duly.store.postgres.arrays import as_array
+
+T = TypeVar("T")
+
+PIPELINES = psycopg.Pipeline.is_supported()
+MOST_PREPARED = 100
+NO_SUCH_STATEMENT = b"26000"
+_NAMED = re.compile(r"%\((\w+)\)s")
+
+Key = tuple[str, tuple[int, ...]]
+"""A text and the types of its parameters."""
+
+Talk = Generator[bool, None, T]
+"""Yields when the server has to answer, and whether there is something left to send to it."""
+
+_numbers = count()
+
+
+class _Sent(msgspec.Struct):
+    """A statement on its way; `name` is what it is being prepared as."""
+
+    key: Key
+    name: bytes | None
+
+
+class _Known:
+    """What is kept with a connection: the names under which the server knows statements, and what
+    turns values into bytes and back."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.names: dict[Key, bytes] = {}
+        self.dumping = Transformer(connection)
+        self.loading = Transformer(connection)
+
+
+def is_plain(connection: psycopg.Connection[Any]) -> bool:
+    """Whether statements go through libpq here: no pooler stands between, and it is new enough.
+    The connection has been seen by `configure`."""
+    return PIPELINES and connection.prepare_threshold is not None
+
+
+def execute(connection: psycopg.Connection[Any], statement: Statement) -> list[Row]:
+    """Run one statement and fetch its rows."""
+    if not is_plain(connection):
+        return _execute_by_driver(connection, statement)
+    return _blocking(connection, _talk(connection, [statement]))
+
+
+def execute_with_hint(
+    connection: psycopg.Connection[Any], statement: Statement, hint: Statement
+) -> list[Row]:
+    """Run a statement and after it the hint, each in a transaction of its own, in one message.
+
+    The connection `is_plain` and in no transaction. What becomes of the hint nobody is told; it is
+    sent also if the statement fails.
+    """
+    return _blocking(connection, _talk(connection, [statement, hint]))
+
+
+async def aexecute(
+    connection: psycopg.Connection[Any], statement: Statement, *hints: Statement
+) -> list[Row]:
+    """The same on the event loop. Cancelled, it closes the connection; the server may go on."""
+    talk = _talk(connection, [statement, *hints])
+    try:
+        unsent = next(talk)
+        while True:
+            await _readiness(connection.pgconn.socket, unsent)
+            unsent = talk.send(None)
+    except StopIteration as stop:
+        rows: list[Row] = stop.value
+        return rows
+    finally:
+        talk.close()
+
+
+def _blocking(connection: psycopg.Connection[Any], talk: Talk[T]) -> T:
+    try:
+        unsent = next(talk)
+        while True:
+            _wait(connection.pgconn.socket, unsent)
+            unsent = talk.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    finally:
+        talk.close()
+
+
+def _talk(connection: psycopg.Connection[Any], statements: Sequence[Statement]) -> Talk[list[Row]]:
+    """Run all, each in a transaction of its own unless there is one; answers the first's rows."""
+    known = _known(connection)
+    results = yield from _exchange(connection, known, statements)
+    if any(map(_lost, results)):
+        # After a rollback the driver may have had the server forget everything that was prepared.
+        known.names.clear()
+        if connection.pgconn.transaction_status == pq.TransactionStatus.IDLE:
+            again = [each for each, got in zip(statements, results, strict=True) if _lost(got)]
+            repeated = yield from _exchange(connection, known, again)
+            if again[0] is statements[0]:
+                results = repeated
+    return _rows(connection, known, results[0])
+
+
+def _known(connection: psycopg.Connection[Any]) -> _Known:
+    known: _Known | None = connection.__dict__.get("duly_known")
+    if known is None:
+        known = connection.__dict__["duly_known"] = _Known(connection)
+    return known
+
+
+def _exchange(
+    connection: psycopg.Connection[Any], known: _Known, statements: Sequence[Statement]
+) -> Talk[list[pq.abc.PGresult]]:
+    """Send all, then receive the result of each."""
+    pgconn = connection.pgconn
+    try:
+        pgconn.enter_pipeline_mode()
+        sent = []
+        for statement in statements:
+            sent.append(_send(pgconn, known, statement))
+            pgconn.pipeline_sync()
+        received = []
+        for _ in sent:
+            received.append((yield from _received(pgconn)))
+        pgconn.exit_pipeline_mode()
+    except BaseException:
+        # Nobody knows what is still to come on this connection.
+        connection.close()
+        raise
+    for each, results in zip(sent, received, strict=True):
+        if each.name is not None and results[0].status == pq.ExecStatus.COMMAND_OK:
+            known.names[each.key] = each.name
+    failed = pq.ExecStatus.FATAL_ERROR
+    return [next((r for r in results if r.status == failed), results[-1]) for results in received]
+
+
+def _send(pgconn: pq.abc.PGconn, known: _Known, statement: Statement) -> _Sent:
+    text, names = numbered(statement.text)
+    parameters = statement.parameters
+    values = [parameters[name] for name in names]
+    dumping = known.dumping
+    dumped = dumping.dump_sequence(
+        [as_array(each) if type(each) is list else each for each in values],
+        [PyFormat.BINARY] * len(values),
+    )
+    sent = _Sent((text, dumping.types or ()), None)
+    name = known.names.get(sent.key, b"")
+    if not name:
+        if len(known.names) < MOST_PREPARED:
+            name = sent.name = b"duly_%d" % next(_numbers)
+        # Without a name it is forgotten with the next.
+        pgconn.send_prepare(name, text.encode(), sent.key[1])
+    pgconn.send_query_prepared(name, dumped, dumping.formats, result_format=pq.Format.BINARY)
+    return sent
+
+
+def _received(pgconn: pq.abc.PGconn) -> Talk[list[pq.abc.PGresult]]:
+    """The results of the next statement, and of its preparation."""
+    results: list[pq.abc.PGresult] = []
+    while True:
+        while (unsent := pgconn.flush()) or pgconn.is_busy():
+            yield bool(unsent)
+            pgconn.consume_input()
+        result = pgconn.get_result()
+        if result is None:
+            if pgconn.status == pq.ConnStatus.BAD:
+                raise psycopg.OperationalError(pgconn.get_error_message())
+        elif result.status == pq.ExecStatus.PIPELINE_SYNC:
+            return results
+        else:
+            results.append(result)
+
+
+def _wait(socket: int, unsent: bool) -> None:
+    poll = select.poll()
+    poll.register(socket, select.POLLIN | select.POLLOUT if unsent else select.POLLIN)
+    poll.poll()
+
+
+async def _readiness(socket: int, unsent: bool) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(socket, _tell, ready)
+    try:
+        if unsent:
+            loop.add_writer(socket, _tell, ready)
+        await ready
+    finally:
+        loop.remove_reader(socket)
+        if unsent:
+            loop.remove_writer(socket)
+
+
+def _tell(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+def _lost(result: pq.abc.PGresult) -> bool:
+    return result.error_field(pq.DiagnosticField.SQLSTATE) == NO_SUCH_STATEMENT
+
+
+def _rows(connection: psycopg.Connection[Any], known: _Known, result: pq.abc.PGresult) -> list[Row]:
+    if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+        raise error_from_result(result, connection.info.encoding)
+    if not result.nfields:
+        return []
+    known.loading.set_pgresult(result)
+    rows = known.loading.load_rows(0, result.ntuples, tuple)
+    known.loading.set_pgresult(None)
+    return rows
+
+
+def _execute_by_driver(connection: psycopg.Connection[Any], statement: Statement) -> list[Row]:
+    """It would look for parameters in a long text every time, and describe each column of the
+    answer only to tell that there is one."""
+    text, names = numbered(statement.text)
+    parameters = statement.parameters
+    values = [parameters[name] for name in names]
+    cursor = psycopg.RawCursor(connection)
+    cursor.execute(
+        text,
+        [as_array(each) if type(each) is list else each for each in values],
+        prepare=True if connection.prepare_threshold is not None else None,
+        binary=True,
+    )
+    result = cursor.pgresult
+    return cursor.fetchall() if result is not None and result.nfields else []
+
+
+@lru_cache(maxsize=256)
+def numbered(text: str) -> tuple[str, tuple[str, ...]]:
+    """The text with $1, $2, ... for its named parameters, and their names in that order."""
+    names: dict[str, int] = {}
+
+    def number(match: re.Match[str]) -> str:
+        return f"${names.setdefault(match[1], len(names) + 1)}"
+
+    return _NAMED.sub(number, text), tuple(names)
