@@ -289,6 +289,12 @@ class Change(Protocol):
         """Whether it works here; if not, `wait` only sleeps, and one has to ask."""
         ...
 
+    @property
+    def descriptor(self) -> int | None:
+        """Becomes readable when something may have changed; then `wait` with no time tells, without
+        blocking, and this may be another descriptor. None where one has to block."""
+        ...
+
     def wait(self, timeout: float) -> bool:
         """Block until something may have changed, at most `timeout` seconds; was it so?"""
         ...

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import psycopg
-from psycopg import sql
+from psycopg import pq, sql
 
 from duly.store.operation import Wake
 from duly.store.postgres.connection import is_direct
@@ -85,6 +85,11 @@ class Listener:
         self._connection: psycopg.Connection[object] | None = None
         self.hears = True
 
+    @property
+    def descriptor(self) -> int | None:
+        """See duly.store.protocol.Change."""
+        return None if self._connection is None else self._connection.pgconn.socket
+
     def wait(self, timeout: float) -> bool:
         """See duly.store.protocol.Change."""
         deadline = time.monotonic() + timeout
@@ -93,6 +98,8 @@ class Listener:
                 self._connection = self._listen()
                 # Something may have happened before anybody listened.
                 return True
+            if not timeout:
+                return _has_notifications(self._connection.pgconn)
             for _ in self._connection.notifies(timeout=timeout, stop_after=1):
                 return True
         except psycopg.Error:
@@ -116,3 +123,12 @@ class Listener:
         self.hears = is_direct(connection)
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         return connection
+
+
+def _has_notifications(pgconn: pq.abc.PGconn) -> bool:
+    """Without waiting. They say nothing but that they have come."""
+    pgconn.consume_input()
+    number = 0
+    while pgconn.notifies() is not None:
+        number += 1
+    return number > 0

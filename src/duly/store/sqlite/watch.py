@@ -72,6 +72,7 @@ class MemoryWatch:
     """Waits for commits of this process."""
 
     hears = True
+    descriptor = None
 
     def __init__(self, signal: CommitSignal) -> None:
         self._signal = signal
@@ -109,6 +110,11 @@ class FileWatch:
             self._open()
             self._version = self._data_version()
         self._looked = time.monotonic()
+
+    @property
+    def descriptor(self) -> int | None:
+        """See duly.store.protocol.Change."""
+        return self._notifier
 
     def wait(self, timeout: float) -> bool:
         """See duly.store.protocol.Change."""
