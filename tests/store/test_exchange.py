@@ -1,24 +1,30 @@
-"""A statement and a hint in one message: what they answer, and what is left when it breaks."""
+"""Statements on libpq itself: what they answer, and what is left when it breaks."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
 
-from duly.store.operation import Statement, Wake
+from duly.errors import KeyConflict
+from duly.model.job import KeyPolicy
+from duly.store.operation import Operation, Statement, Steps, Wake
+from duly.store.postgres import connection as connection_module
 from duly.store.postgres import store as store_module
 from duly.store.postgres.connection import configure
-from duly.store.postgres.exchange import MOST_PREPARED, execute_with_hint
+from duly.store.postgres.exchange import MOST_PREPARED, aexecute, execute_with_hint
 from duly.store.postgres.store import PostgresStore
 from tests.support.stores import draft, until
 
 ECHO = "SELECT %(value)s::text, %(number)s::integer"
 WRITE = "INSERT INTO notes VALUES (%(value)s::text) RETURNING value"
+Exchange = Callable[[psycopg.Connection[Any], Statement, Statement], list[Any]]
+
 WRONG = Statement("SELECT 1 / %(number)s::integer", {"number": 0})
 
 
@@ -35,6 +41,19 @@ def store(shared_database: str) -> Iterator[PostgresStore]:
     with closing(PostgresStore(shared_database)) as store:
         store.migrate()
         yield store
+
+
+def on_the_event_loop(
+    connection: psycopg.Connection[Any], statement: Statement, hint: Statement
+) -> list[Any]:
+    return asyncio.run(aexecute(connection, statement, hint))
+
+
+@pytest.fixture(params=[execute_with_hint, on_the_event_loop])
+def exchange(request: pytest.FixtureRequest) -> Exchange:
+    """A statement with a hint, by each who may carry it."""
+    given: Exchange = request.param
+    return given
 
 
 def echo(value: str, number: int) -> Statement:
@@ -56,83 +75,91 @@ def known(connection: psycopg.Connection[Any]) -> int:
     return int(number)
 
 
-def test_the_statement_answers_and_both_have_run(connection: psycopg.Connection[Any]) -> None:
+def test_the_statement_answers_and_both_have_run(
+    connection: psycopg.Connection[Any], exchange: Exchange
+) -> None:
     for number in (1, 70_000, -3):
-        assert execute_with_hint(connection, echo("a", number), write(f"{number}")) == [
-            ("a", number)
-        ]
+        assert exchange(connection, echo("a", number), write(f"{number}")) == [("a", number)]
     assert written(connection) == ["-3", "1", "70000"]
 
 
 def test_the_hint_runs_after_the_statement_is_committed(
     connection: psycopg.Connection[Any],
+    exchange: Exchange,
 ) -> None:
     ids = Statement("INSERT INTO notes SELECT pg_current_xact_id()::text RETURNING value", {})
-    ((first,),) = execute_with_hint(connection, ids, ids)
+    ((first,),) = exchange(connection, ids, ids)
     assert len(set(written(connection)) | {first}) == 2
     counted = Statement("INSERT INTO notes SELECT 'seen: ' || count(*) FROM notes", {})
-    execute_with_hint(connection, write("one"), counted)
+    exchange(connection, write("one"), counted)
     assert "seen: 3" in written(connection)
 
 
-def test_large_values_go_both_ways(connection: psycopg.Connection[Any]) -> None:
+def test_large_values_go_both_ways(connection: psycopg.Connection[Any], exchange: Exchange) -> None:
     large = "x" * 3_000_000
-    assert execute_with_hint(connection, echo(large, 1), echo(large, 2)) == [(large, 1)]
+    assert exchange(connection, echo(large, 1), echo(large, 2)) == [(large, 1)]
 
 
-def test_the_error_of_the_statement_is_told(connection: psycopg.Connection[Any]) -> None:
+def test_the_error_of_the_statement_is_told(
+    connection: psycopg.Connection[Any], exchange: Exchange
+) -> None:
     for _ in range(3):
         with pytest.raises(psycopg.errors.DivisionByZero):
-            execute_with_hint(connection, WRONG, write("kept"))
+            exchange(connection, WRONG, write("kept"))
     assert written(connection) == ["kept"] * 3
     assert known(connection) == 2
 
 
-def test_the_error_of_the_hint_is_nobody_s_business(connection: psycopg.Connection[Any]) -> None:
+def test_the_error_of_the_hint_is_nobody_s_business(
+    connection: psycopg.Connection[Any], exchange: Exchange
+) -> None:
     for _ in range(3):
-        assert execute_with_hint(connection, write("kept"), WRONG) == [("kept",)]
+        assert exchange(connection, write("kept"), WRONG) == [("kept",)]
     assert written(connection) == ["kept"] * 3
 
 
 def test_a_text_that_cannot_be_prepared_is_told_each_time(
     connection: psycopg.Connection[Any],
+    exchange: Exchange,
 ) -> None:
     for _ in range(2):
         with pytest.raises(psycopg.errors.UndefinedTable):
-            execute_with_hint(connection, Statement("SELECT * FROM nowhere", {}), echo("a", 1))
-    assert execute_with_hint(connection, echo("a", 1), write("kept")) == [("a", 1)]
+            exchange(connection, Statement("SELECT * FROM nowhere", {}), echo("a", 1))
+    assert exchange(connection, echo("a", 1), write("kept")) == [("a", 1)]
 
 
 @pytest.mark.parametrize("change", ["DEALLOCATE ALL", "DISCARD ALL"])
 def test_what_the_server_has_forgotten_is_told_again(
-    connection: psycopg.Connection[Any], change: str
+    connection: psycopg.Connection[Any], exchange: Exchange, change: str
 ) -> None:
     hint = Statement("SELECT 7", {})
-    execute_with_hint(connection, echo("a", 1), hint)
+    exchange(connection, echo("a", 1), hint)
     connection.execute(change.encode())
     for _ in range(2):
-        assert execute_with_hint(connection, echo("a", 1), hint) == [("a", 1)]
+        assert exchange(connection, echo("a", 1), hint) == [("a", 1)]
     assert known(connection) == 2
 
 
-def test_only_the_hint_was_forgotten(connection: psycopg.Connection[Any]) -> None:
-    execute_with_hint(connection, echo("a", 1), write("first"))
+def test_only_the_hint_was_forgotten(
+    connection: psycopg.Connection[Any], exchange: Exchange
+) -> None:
+    exchange(connection, echo("a", 1), write("first"))
     connection.execute("DEALLOCATE ALL")
-    assert execute_with_hint(connection, Statement("SELECT 7", {}), write("second")) == [(7,)]
+    assert exchange(connection, Statement("SELECT 7", {}), write("second")) == [(7,)]
     assert written(connection) == ["first", "second"]
 
 
-def test_only_so_many_are_kept(connection: psycopg.Connection[Any]) -> None:
+def test_only_so_many_are_kept(connection: psycopg.Connection[Any], exchange: Exchange) -> None:
     for number in range(MOST_PREPARED + 20):
         text = f"SELECT {number} + %(number)s::integer"
         for added in (1, 2):
             statement = Statement(text, {"number": added})
-            assert execute_with_hint(connection, statement, echo("a", 1)) == [(number + added,)]
+            assert exchange(connection, statement, echo("a", 1)) == [(number + added,)]
     assert known(connection) == MOST_PREPARED
 
 
 def test_a_connection_that_breaks_is_an_error_and_is_closed(
-    connection: psycopg.Connection[Any], shared_database: str
+    connection: psycopg.Connection[Any], exchange: Exchange, shared_database: str
 ) -> None:
     def end() -> None:
         with psycopg.connect(shared_database, autocommit=True) as other:
@@ -143,7 +170,7 @@ def test_a_connection_that_breaks_is_an_error_and_is_closed(
     ending = threading.Thread(target=end)
     ending.start()
     with pytest.raises(psycopg.OperationalError):
-        execute_with_hint(connection, Statement("SELECT pg_sleep(60)", {}), echo("a", 1))
+        exchange(connection, Statement("SELECT pg_sleep(60)", {}), echo("a", 1))
     ending.join()
     assert connection.closed
 
@@ -196,3 +223,98 @@ def test_a_hint_that_is_refused_does_not_touch_the_submission(
 ) -> None:
     monkeypatch.setattr(store_module, "HINT", "SELECT 1 / 0, %(channel)s::text")
     submit_after_a_pause(store, monkeypatch)
+
+
+def test_what_was_forgotten_inside_a_transaction_is_told_again_with_all_of_it(
+    store: PostgresStore,
+) -> None:
+    keyed = {"key": "one", "key_policy": KeyPolicy.REJECT}
+    store.run(store.enqueue([draft(key="other")]))
+    with store.transaction() as connection:
+        connection.execute("DEALLOCATE ALL")
+    store.run(store.enqueue([draft(**keyed)]))
+    with pytest.raises(KeyConflict):
+        store.run(store.enqueue([draft(**keyed)]))
+
+
+def test_on_the_event_loop_nobody_else_waits_for_the_answer(store: PostgresStore) -> None:
+    async def program() -> None:
+        await store.arun(store.counts())
+        sleeping = asyncio.ensure_future(store.arun(slow(0.5)))
+        turns = 0
+        while not sleeping.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+        assert turns > 10
+
+    asyncio.run(program())
+
+
+def test_on_the_event_loop_no_thread_is_needed(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def program() -> None:
+        await store.arun(store.counts())
+        monkeypatch.setattr(store._open().threads, "submit", unwanted)
+        await store.arun(store.counts())
+        (answer,) = await store.arun(store.enqueue([draft()]))
+        assert answer.created
+
+    def unwanted(*_: object) -> None:
+        raise AssertionError("a thread was asked")
+
+    asyncio.run(program())
+
+
+def test_a_connection_that_was_not_used_for_long_is_looked_at_by_a_thread(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = store._open()
+    asked: list[object] = []
+    submit = engine.threads.submit
+
+    def noted(*what: Any) -> Any:
+        asked.append(what)
+        return submit(*what)
+
+    async def program() -> None:
+        await store.arun(store.counts())
+        monkeypatch.setattr(engine.threads, "submit", noted)
+        monkeypatch.setattr(connection_module, "IDLE_BEFORE_CHECK", -1.0)
+        await store.arun(store.counts())
+        assert len(asked) == 1
+
+    asyncio.run(program())
+
+
+def test_who_gives_up_on_the_event_loop_leaves_everything_in_order(store: PostgresStore) -> None:
+    async def program() -> None:
+        await store.arun(store.counts())
+        gate = store._open().gate
+        free = gate._free
+        for _ in range(20):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await store.arun(slow(60))
+            await store.arun(store.counts())
+        assert gate._free == free
+
+    asyncio.run(program())
+
+
+def test_many_submissions_of_one_event_loop_are_all_stored(store: PostgresStore) -> None:
+    drafts = [draft() for _ in range(200)]
+
+    async def program() -> None:
+        answers = await asyncio.gather(*(store.arun(store.enqueue([each])) for each in drafts))
+        assert all(answer.created for (answer,) in answers)
+
+    asyncio.run(program())
+    assert None not in store.run(store.get([each.id for each in drafts]))
+
+
+def slow(seconds: float) -> Operation[None]:
+    def sleep() -> Steps[None]:
+        yield Statement("SELECT pg_sleep(%(seconds)s::float8)", {"seconds": seconds})
+
+    return Operation(sleep, writes=False, atomic=False)

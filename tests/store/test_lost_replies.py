@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psycopg
 import pytest
 
 from duly.errors import StoreUnavailable
@@ -39,12 +41,40 @@ class LossyStore(PostgresStore):
             raise StoreUnavailable(LOST, unknown=True)
         return result
 
+    async def _atry(
+        self,
+        engine: Any,
+        operation: Operation[T],
+        start: Callable[[], Steps[T]],
+        connection: psycopg.Connection[Any],
+    ) -> T:
+        fate, self.fates = (self.fates[0], self.fates[1:]) if self.fates else ("", ())
+        if fate == REFUSED:
+            raise StoreUnavailable(REFUSED)
+        result = await super()._atry(engine, operation, start, connection)
+        if fate == LOST:
+            raise StoreUnavailable(LOST, unknown=True)
+        return result
 
-@pytest.fixture
-def scene(shared_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+
+class LossyOnALoop(LossyStore):
+    """The same, and whatever needs no transaction around it is done on an event loop."""
+
+    def run(self, operation: Operation[T]) -> T:
+        return asyncio.run(self.arun(operation))
+
+
+@pytest.fixture(params=[LossyStore, LossyOnALoop])
+def scene(
+    request: pytest.FixtureRequest,
+    shared_database: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Scene]:
     monkeypatch.setattr(postgres_store, "PAUSES", (0.0,))
     with opened("postgres", tmp_path, lambda: shared_database):
-        store = LossyStore(shared_database)
+        store: LossyStore = request.param(shared_database)
+        store.run(store.counts())
         yield Scene(store)
         store.close()
 

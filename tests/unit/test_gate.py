@@ -92,6 +92,21 @@ def test_nobody_waits_for_long(calls: Calls, monkeypatch: pytest.MonkeyPatch) ->
         calls.leave()
 
 
+def test_who_cannot_wait_is_let_in_only_where_there_is_room(calls: Calls) -> None:
+    gate = calls.gate
+    assert [gate.enter_at_once() for _ in range(AT_FIRST + 1)] == [True] * AT_FIRST + [False]
+    waiting = calls.come()
+    until(lambda: gate._waiting is not None)
+    gate.leave()
+    until(lambda: calls.inside == 1)
+    assert not gate.enter_at_once()
+    for _ in range(AT_FIRST - 1):
+        gate.leave()
+    calls.leave()
+    waiting.result(PATIENCE)
+    until(lambda: gate._free == AT_FIRST)
+
+
 def test_a_place_is_left_to_who_waits_for_it(calls: Calls) -> None:
     gate = calls.gate
     fill(calls)
