@@ -30,14 +30,17 @@ from duly.model.flow import FlowState
 from duly.model.job import Draft, JobRecord, KeyPolicy, State
 from duly.model.query import Cancellation, Demand, Enqueued, JobFilter
 from duly.model.settlement import bury, release, succeed
+from duly.store import gathering as gathering_module
+from duly.store.awaiting import Blocked
 from duly.store.operation import Operation
+from duly.store.postgres.sharing import SharedSubmissions
 from duly.store.postgres.store import PostgresStore
 from duly.store.protocol import Store
-from duly.store.sqlite import writer as writer_module
 from duly.store.sqlite.store import SqliteStore
 from duly.store.sqlite.writer import Writer
 from tests.support.flows import FlowScene
 from tests.support.stores import (
+    FILES,
     LEASE,
     TASK,
     Scene,
@@ -370,7 +373,7 @@ def test_submissions_that_wait_together_are_stored_as_one(tmp_path: Path) -> Non
 def test_those_who_shared_a_commit_are_waited_for_at_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "GATHERING", PATIENCE)
+    monkeypatch.setattr(gathering_module, "LONGEST", PATIENCE)
     with closing(SqliteStore(str(tmp_path / "jobs.db"))) as store:
         store.run(store.counts())
         writer = store._open().writer
@@ -379,7 +382,7 @@ def test_those_who_shared_a_commit_are_waited_for_at_the_next(
             first = [queued(writer, store.enqueue([draft()])) for _ in range(4)]
         for future in first:
             future.result(PATIENCE)
-        until(lambda: writer._enough == 4)
+        until(lambda: writer._gathering._enough == 4)
         again: list[Future[Any]] = []
         for _ in range(4):
             assert not any(future.done() for future in again)
@@ -387,6 +390,76 @@ def test_those_who_shared_a_commit_are_waited_for_at_the_next(
         for future in again:
             future.result(PATIENCE)
         assert together == [4, 4]
+
+
+def test_on_postgresql_too_those_who_were_stored_together_are_waited_for(
+    postgres: Scene, shared_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering_module, "LONGEST", PATIENCE)
+    store = postgres.store
+    assert isinstance(store, PostgresStore)
+    store.run(store.counts())
+    shared = store._open().submissions
+    together: list[int] = []
+
+    def noted(batch: list[Any]) -> None:
+        together.append(len(batch))
+        SharedSubmissions._store(shared, batch)
+
+    monkeypatch.setattr(shared, "_store", noted)
+    with ThreadPoolExecutor(8) as threads:
+        with psycopg.connect(shared_database) as blocker:
+            blocker.execute("LOCK TABLE duly.jobs IN EXCLUSIVE MODE")
+            alone = threads.submit(store.run, store.enqueue([draft()]))
+            until(shared._alone.locked)
+            first = [threads.submit(store.run, store.enqueue([draft()]))]
+            until(lambda: together == [1])
+            first += [threads.submit(store.run, store.enqueue([draft()])) for _ in range(3)]
+            until(lambda: len(shared._waiting) == 3)
+        for future in [alone, *first]:
+            future.result(PATIENCE)
+        assert together == [1, 3]
+        until(lambda: shared._gathering._enough == 3)
+        again = [threads.submit(store.run, store.enqueue([draft()])) for _ in range(2)]
+        until(lambda: len(shared._waiting) == 2)
+        assert not any(future.done() for future in again)
+        again.append(threads.submit(store.run, store.enqueue([draft()])))
+        for future in again:
+            future.result(PATIENCE)
+        assert together == [1, 3, 3]
+
+
+@pytest.mark.parametrize("engine", FILES)
+def test_one_who_is_interrupted_while_waiting_holds_up_none_of_the_others(
+    engine: str, tmp_path: Path, shared_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who were stored together wake one another."""
+    lost: list[object] = []
+    wait = Blocked.wait
+
+    def sometimes_interrupted(self: Blocked[Any]) -> Any:
+        if threading.current_thread().name.startswith("interrupted"):
+            self._set.acquire()
+            lost.append(self)
+            raise KeyboardInterrupt
+        return wait(self)
+
+    monkeypatch.setattr(Blocked, "wait", sometimes_interrupted)
+    with opened(engine, tmp_path, lambda: shared_database) as store:
+        with (
+            ThreadPoolExecutor(2, "interrupted") as unlucky,
+            ThreadPoolExecutor(8, "others") as others,
+        ):
+            deadline = time.monotonic() + PATIENCE
+            while not lost and time.monotonic() < deadline:
+                futures = [
+                    threads.submit(store.run, store.enqueue([draft()]))
+                    for threads in (unlucky, others, others, unlucky, others, others)
+                ]
+                for future in futures:
+                    future.exception(PATIENCE)
+                assert not any(each.exception() for each in (*futures[1:3], *futures[4:]))
+        assert lost
 
 
 @pytest.fixture
@@ -450,21 +523,16 @@ def _claim(scene: Scene, holder: UUID, limit: int = 10) -> Operation[list[JobRec
 
 
 def test_submissions_that_come_together_share_commits(
-    postgres: Scene, shared_database: str, someone_waits: Callable[[], bool]
+    postgres: Scene, shared_database: str
 ) -> None:
     store = postgres.store
-    arrived = itertools.count()
-    last = 0
-
-    def submit() -> Sequence[Enqueued]:
-        nonlocal last
-        last = next(arrived)
-        return store.run(store.enqueue([draft()]))
-
+    assert isinstance(store, PostgresStore)
+    shared = store._open().submissions
     with psycopg.connect(shared_database) as blocker, ThreadPoolExecutor(24) as threads:
         blocker.execute("LOCK TABLE duly.jobs IN EXCLUSIVE MODE")
-        submitted = [threads.submit(submit) for _ in range(24)]
-        until(lambda: last == 23 and someone_waits())
+        submitted = [threads.submit(store.run, store.enqueue([draft()])) for _ in range(24)]
+        # One goes alone, the thread has taken another, and two wait to be taken together.
+        until(lambda: shared._storing and len(shared._waiting) > 1)
         blocker.commit()
         assert all(future.result(PATIENCE)[0].created for future in submitted)
         row = blocker.execute(

@@ -78,7 +78,7 @@ def test_who_comes_while_another_writes_queues_for_the_writer_s_thread(store: Sq
 def test_who_comes_while_others_are_waited_for_shares_their_commit(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duly.store.sqlite.writer.GATHERING", PATIENCE)
+    monkeypatch.setattr("duly.store.gathering.LONGEST", PATIENCE)
     writer = store._open().writer
     with store.transaction():
         first = [queued(writer, store.enqueue([draft()])) for _ in range(2)]

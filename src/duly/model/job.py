@@ -158,6 +158,23 @@ class Alike(Sequence[Draft]):
         return Alike(self.template, ids, arguments)
 
 
+def joined(batches: Sequence[Sequence[Draft]]) -> Sequence[Draft]:
+    """The drafts of all batches, one after another; without making any where all are alike."""
+    first = batches[0]
+    if isinstance(first, Alike):
+        template = first.template
+        ids: list[bytes] = []
+        arguments: list[str] = []
+        for batch in batches:
+            if not isinstance(batch, Alike) or batch.template is not template:
+                break
+            ids += batch.ids
+            arguments += batch.arguments
+        else:
+            return Alike(template, ids, arguments)
+    return [draft for batch in batches for draft in batch]
+
+
 class JobRecord(msgspec.Struct, frozen=True, gc=False):
     """A job as it is stored, at one moment.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -27,11 +27,13 @@ class Blocked(Generic[T]):
     """What a thread waits for, and nothing else, and another sets: less work than with a
     `concurrent.futures.Future`."""
 
-    __slots__ = ("_error", "_result", "_set")
+    __slots__ = ("_error", "_following", "_result", "_set", "woken")
 
     def __init__(self) -> None:
         self._result: T | None = None
         self._error: BaseException | None = None
+        self._following: Blocked[Any] | None = None
+        self.woken = False
         self._set = threading.Lock()
         self._set.acquire()
 
@@ -42,16 +44,33 @@ class Blocked(Generic[T]):
     def set_result(self, result: T, /) -> None:
         """Let the thread go on."""
         self._result = result
-        self._set.release()
+        self.wake()
 
     def set_exception(self, exception: BaseException, /) -> None:
         """Let the thread's `wait` fail."""
         self._error = exception
-        self._set.release()
+        self.wake()
+
+    def put_by(
+        self, result: T | None, error: BaseException | None, following: Blocked[Any] | None
+    ) -> None:
+        """The outcome, for when somebody wakes the thread; it then wakes the one that follows."""
+        self._result = result
+        self._error = error
+        self._following = following
+
+    def wake(self) -> None:
+        """Let the thread go on. To do so more than once changes nothing."""
+        self.woken = True
+        # Once more, and the lock is not held, or by a thread that has no more use for it.
+        with suppress(RuntimeError):
+            self._set.release()
 
     def wait(self) -> T:
         """Block until the outcome is there. Once only."""
         self._set.acquire()
+        if self._following is not None:
+            self._following.wake()
         if self._error is not None:
             try:
                 raise self._error
@@ -59,6 +78,46 @@ class Blocked(Generic[T]):
                 # Or the error, which holds this frame, would be held by it.
                 del self
         return cast(T, self._result)
+
+
+class Relay:
+    """Tells those who wait for what was done together. Threads wake one another in turn: woken all
+    at once, they would fight for the interpreter's lock, which takes longer than what they do.
+
+    A thread may be interrupted before it wakes the next, so whoever has begun a relay is to
+    `finish` it after a moment.
+    """
+
+    def __init__(self) -> None:
+        self._threads: list[Blocked[Any]] = []
+
+    def begin(self, outcomes: Iterable[tuple[Recipient, Any, BaseException | None]]) -> None:
+        """Tell each its result, or its error. An earlier relay is finished."""
+        self.finish()
+        following = None
+        for recipient, result, error in reversed(list(outcomes)):
+            if isinstance(recipient, Blocked):
+                recipient.put_by(result, error, following)
+                following = recipient
+                self._threads.append(recipient)
+            elif error is not None:
+                recipient.set_exception(error)
+            else:
+                recipient.set_result(result)
+        if following is not None:
+            following.wake()
+
+    @property
+    def finished(self) -> bool:
+        """Whether everybody was woken."""
+        return not self._threads or self._threads[0].woken
+
+    def finish(self) -> None:
+        """Wake whoever is still asleep."""
+        if not self.finished:
+            for blocked in self._threads:
+                blocked.wake()
+        self._threads.clear()
 
 
 class Awaited(Generic[T]):

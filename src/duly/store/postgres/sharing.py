@@ -6,11 +6,13 @@ import copy
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from duly.errors import StoreError, StoreUnavailable
-from duly.model.job import Draft
+from duly.model.job import Draft, joined
 from duly.model.query import Enqueued
-from duly.store.awaiting import Awaited, Blocked, Recipient
+from duly.store.awaiting import Awaited, Blocked, Recipient, Relay
+from duly.store.gathering import Gathering
 from duly.store.operation import Operation
 
 MOST = 64
@@ -25,9 +27,9 @@ Request = tuple[Operation[Sequence[Enqueued]], Recipient]
 class SharedSubmissions:
     """Runs submissions that name their drafts.
 
-    Nobody waits for company: one that comes while there is no other goes its own way. Those that
-    come meanwhile are taken by a thread, all that wait at a time. A caller's thread never works for
-    others: it may be interrupted at any point.
+    One that comes while there is no other goes its own way. Those that come meanwhile are taken by
+    a thread, all that wait at a time, and waited for to come again. A caller's thread never stores
+    for others: it may be interrupted at any point.
     """
 
     def __init__(self, enqueue: Enqueue, run: Run, arun: RunAsync) -> None:
@@ -40,7 +42,10 @@ class SharedSubmissions:
         self._queueing = threading.Lock()
         self._filled = threading.Condition(self._queueing)
         self._storing = False
+        """Whether the thread stores, or waits for those who are to return."""
         self._closing = False
+        self._gathering = Gathering(self._filled, self._waiting, lambda: self._closing)
+        self._relay = Relay()
         self._thread: threading.Thread | None = None
 
     def run(self, operation: Operation[Sequence[Enqueued]]) -> Sequence[Enqueued]:
@@ -82,11 +87,14 @@ class SharedSubmissions:
                 self._thread = threading.Thread(target=self._work, name=name, daemon=True)
                 self._thread.start()
             self._waiting.append((operation, recipient))
-            self._filled.notify()
+            if self._gathering.has_enough:
+                self._filled.notify()
 
     def _work(self) -> None:
         while True:
             with self._filled:
+                self._gathering.gather()
+                self._relay.finish()
                 self._storing = False
                 while not self._waiting and not self._closing:
                     self._filled.wait()
@@ -94,10 +102,11 @@ class SharedSubmissions:
                     return
                 self._storing = True
                 batch = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
+            self._gathering.stores(len(batch))
             self._store(batch)
 
     def _store(self, batch: list[Request]) -> None:
-        drafts = [draft for operation, _ in batch for draft in operation.drafts]
+        drafts = joined([operation.drafts for operation, _ in batch])
         try:
             answers = self._run(self._enqueue(drafts))
         except StoreUnavailable as error:
@@ -106,11 +115,13 @@ class SharedSubmissions:
         except Exception as error:
             self._store_apart(batch, error)
         else:
+            outcomes: list[tuple[Recipient, Any, None]] = []
             start = 0
             for operation, recipient in batch:
                 end = start + len(operation.drafts)
-                recipient.set_result(answers[start:end])
+                outcomes.append((recipient, answers[start:end], None))
                 start = end
+            self._relay.begin(outcomes)
 
     def _store_apart(self, batch: list[Request], refusal: Exception) -> None:
         """One of them is refused: that is not the others' fault."""

@@ -7,15 +7,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any, TypeVar
 
 import apsw
 
 from duly.errors import StoreError, TransactionEnded
-from duly.model.job import Draft
+from duly.model.job import Draft, joined
 from duly.model.query import Enqueued
-from duly.store.awaiting import Blocked, Recipient
+from duly.store.awaiting import Blocked, Recipient, Relay
+from duly.store.gathering import Gathering
 from duly.store.operation import Operation, Wake, drive
 from duly.store.sqlite.connection import connect, errors_explained, execute
 from duly.store.sqlite.lease import Lease, forbid_transaction_control
@@ -26,10 +26,6 @@ SHARED_COMMIT = 256
 LONG_HOLD = 0.05
 REST_AFTER_HOLD = 0.1
 LONGEST_REST = 0.02
-GATHERING = 0.002
-"""Seconds to wait for those whose submissions were committed together: threads that submit one job
-after another are back within that, and share the next commit too."""
-
 
 Request = tuple[Operation[Any], Recipient]
 Outcome = tuple[Request, Any, BaseException | None]
@@ -62,10 +58,10 @@ class Writer:
         # A lock that is no Python code is left whenever its block is, however that is interrupted.
         self._queueing = threading.Lock()
         self._filled = threading.Condition(self._queueing)
-        self._enough = 1
-        """How many requests in the queue the thread waits for."""
-        self._returning = 0
-        """How many submissions the thread is storing together, or waits for to come again."""
+        self._gathering = Gathering(
+            self._filled, self._queue, lambda: self._closing or self._suspending
+        )
+        self._relay = Relay()
         self._turn = threading.Lock()
         """Held by the thread that uses the connection, or has lent it."""
         self._here = threading.local()
@@ -79,7 +75,7 @@ class Writer:
     def run(self, operation: Operation[T]) -> T:
         """Run an operation, at once if nobody else writes."""
         self.refuse_to_wait_for_oneself()
-        if not self._queue and self._returning < 2 and not self._turn.locked():
+        if not (self._queue or self._gathering.expects_company or self._turn.locked()):
             try:
                 self._here.writes = True
                 with self._turn:
@@ -156,15 +152,17 @@ class Writer:
             if self._closing:
                 raise StoreError("the store is being closed")
             self._queue.append(item)
-            if len(self._queue) >= self._enough:
+            if self._gathering.has_enough:
                 self._filled.notify()
 
     def _work(self) -> None:
         while True:
             if self._suspending:
+                self._relay.finish()
                 self._rest()
             with self._filled:
-                self._gather()
+                self._gathering.gather()
+                self._relay.finish()
                 while not (self._queue or self._closing or self._suspending):
                     self._filled.wait()
                 if self._suspending:
@@ -179,7 +177,7 @@ class Writer:
                         lease = item
                         break
                     batch.append(item)
-            self._returning = sum(1 for operation, _ in batch if operation.drafts)
+            self._gathering.stores(sum(1 for operation, _ in batch if operation.drafts))
             if batch:
                 with self._turn:
                     self._commit(batch)
@@ -189,17 +187,6 @@ class Writer:
                     self._serve(lease)
                 self._let_others_in(time.monotonic() - started)
         self._let_go()
-
-    def _gather(self) -> None:
-        """Wait for the return of those who submitted together, but not for long."""
-        if self._returning > 1:
-            self._enough = self._returning
-            self._filled.wait_for(self._has_enough, GATHERING)
-            self._enough = 1
-        self._returning = 0
-
-    def _has_enough(self) -> bool:
-        return len(self._queue) >= self._enough or self._closing or self._suspending
 
     def _let_others_in(self, held: float) -> None:
         """Rest after a transaction that took long: other processes look for the lock in short
@@ -258,14 +245,7 @@ class Writer:
         wakes = frozenset[Wake]().union(*[operation.wakes for operation, _ in batch])
         if wakes:
             self._committed(wakes)
-        for (operation, recipient), returned, failure in outcomes:
-            if failure is not None:
-                recipient.set_exception(failure)
-                continue
-            try:
-                recipient.set_result(operation.answer(returned))
-            except BaseException as error:
-                recipient.set_exception(error)
+        self._relay.begin(map(_answered, outcomes))
 
     def _perform(self, batch: list[Request], connection: apsw.Connection) -> list[Outcome]:
         """Run the operations; one that fails alone is rolled back with the transaction."""
@@ -284,14 +264,17 @@ class Writer:
         requests = [request for request in batch if request[0].drafts]
         if len(requests) < 2:
             return []
-        drafts = [draft for operation, _ in requests for draft in operation.drafts]
+        drafts = joined([operation.drafts for operation, _ in requests])
         answers, failure = self._run(self._enqueue(drafts), connection)
         if failure is not None:
             return []
-        remaining = iter(answers)
-        return [
-            (request, list(islice(remaining, len(request[0].drafts))), None) for request in requests
-        ]
+        outcomes: list[Outcome] = []
+        start = 0
+        for request in requests:
+            end = start + len(request[0].drafts)
+            outcomes.append((request, answers[start:end], None))
+            start = end
+        return outcomes
 
     def _run(
         self, operation: Operation[Any], connection: apsw.Connection
@@ -354,3 +337,14 @@ class Writer:
             return
         self._committed(frozenset(Wake))
         lease.ended.set_result(None)
+
+
+def _answered(outcome: Outcome) -> tuple[Recipient, Any, BaseException | None]:
+    """Whom to tell, and what."""
+    (operation, recipient), returned, failure = outcome
+    if failure is None:
+        try:
+            return recipient, operation.answer(returned), None
+        except BaseException as error:
+            failure = error
+    return recipient, None, failure

@@ -1,0 +1,93 @@
+"""Telling those who wait for what was done together."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import pytest
+
+from duly.store.awaiting import Awaited, Blocked, Relay
+
+MANY = 16
+PATIENCE = 30.0
+
+
+def test_all_are_told_their_own(relay: Relay, threads: ThreadPoolExecutor) -> None:
+    blocked = [Blocked[int]() for _ in range(MANY)]
+    waiting = [threads.submit(each.wait) for each in blocked]
+    failed = ValueError("this one")
+    relay.begin([(each, n, failed if n == 5 else None) for n, each in enumerate(blocked)])
+    for number, future in enumerate(waiting):
+        if number == 5:
+            assert future.exception(PATIENCE) is failed
+        else:
+            assert future.result(PATIENCE) == number
+    assert relay.finished
+
+
+def test_each_is_woken_by_the_one_before(relay: Relay, threads: ThreadPoolExecutor) -> None:
+    first, second, third = (Blocked[int]() for _ in range(3))
+    relay.begin([(first, 1, None), (second, 2, None), (third, 3, None)])
+    assert [each.woken for each in (first, second, third)] == [True, False, False]
+    assert first.wait() == 1
+    assert [each.woken for each in (first, second, third)] == [True, True, False]
+    assert second.wait() == 2
+    assert third.wait() == 3
+    assert relay.finished
+
+
+def test_who_was_interrupted_holds_up_nobody_once_it_is_finished(
+    relay: Relay, threads: ThreadPoolExecutor
+) -> None:
+    interrupted, *others = [Blocked[int]() for _ in range(MANY)]
+    waiting = [threads.submit(each.wait) for each in others]
+    relay.begin([(each, 0, None) for each in (interrupted, *others)])
+    assert not relay.finished
+    assert not wait(waiting, timeout=0.05).done
+    relay.finish()
+    assert len(wait(waiting, PATIENCE).done) == MANY - 1
+    assert relay.finished
+
+
+def test_another_relay_finishes_the_one_before(relay: Relay, threads: ThreadPoolExecutor) -> None:
+    interrupted, stranded, next_one = (Blocked[int]() for _ in range(3))
+    waiting = [threads.submit(each.wait) for each in (stranded, next_one)]
+    relay.begin([(interrupted, 1, None), (stranded, 2, None)])
+    relay.begin([(next_one, 3, None)])
+    assert [future.result(PATIENCE) for future in waiting] == [2, 3]
+
+
+def test_whoever_is_no_thread_is_told_at_once(relay: Relay) -> None:
+    async def program() -> None:
+        awaited, refused = Awaited[int](), Awaited[int]()
+        future: Future[int] = Future()
+        asleep = Blocked[int]()
+        wrong = ValueError("wrong")
+        relay.begin(
+            [(asleep, 0, None), (awaited, 1, None), (refused, None, wrong), (future, 2, None)]
+        )
+        assert future.result(0) == 2
+        assert await awaited.future == 1
+        with pytest.raises(ValueError, match="wrong"):
+            await refused.future
+
+    asyncio.run(program())
+
+
+def test_to_wake_twice_changes_nothing() -> None:
+    blocked = Blocked[int]()
+    blocked.set_result(7)
+    blocked.wake()
+    assert blocked.wait() == 7
+    blocked.wake()
+
+
+@pytest.fixture
+def relay() -> Relay:
+    return Relay()
+
+
+@pytest.fixture
+def threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MANY)
