@@ -393,3 +393,44 @@ def test_a_closed_app_leaves_no_threads(url: str) -> None:
     for thread in set(threading.enumerate()) - before:
         thread.join(10)
     assert set(threading.enumerate()) <= before
+
+
+INTERRUPTED_ELSEWHERE = """
+import signal, sys, threading, time
+import duly
+
+app = duly.App(sys.argv[1])
+
+@app.task
+def never() -> None: ...
+
+job = never.enqueue()
+main = threading.get_ident()
+
+def is_blocked() -> bool:
+    frame, called = sys._current_frames()[main], []
+    while frame is not None:
+        called.append(f"{frame.f_globals['__name__']}.{frame.f_code.co_name}")
+        frame = frame.f_back
+    return called[0] == "threading.wait" and "duly.client.job.result" in called
+
+def interrupt() -> None:
+    while not is_blocked():
+        time.sleep(0.001)
+    # The thread that hears of it is not the one that waits, as when Python was about to block.
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Thread(target=interrupt).start()
+try:
+    job.result()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_that_does_not_reach_who_waits_is_noticed_soon(url: str) -> None:
+    migrate(url)
+    program = [sys.executable, "-c", INTERRUPTED_ELSEWHERE, url]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "interrupted\n"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
 from datetime import timedelta
 from time import monotonic
 from uuid import UUID
 
 from duly.app import App
 from duly.cli.failures import FAILURE, SUCCESS, TIMED_OUT
+from duly.client.waiting import first_of
 from duly.errors import UnknownJob
 from duly.model.job import JobRecord, State
 
@@ -24,7 +24,7 @@ def finished(app: App, job_ids: Sequence[UUID], timeout: timedelta | None) -> It
     try:
         while waiting:
             left = None if deadline is None else max(0.0, deadline - monotonic())
-            done, _ = wait(waiting, left, FIRST_COMPLETED)
+            done = first_of(waiting, left)
             if not done:
                 return
             for future in done:

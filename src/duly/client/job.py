@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
 from duly.client.options import Duration
+from duly.client.waiting import first_of
 from duly.errors import JobCancelled, JobFailed, ResultTimeout, UnknownJob
 from duly.model.attempt import Attempt
 from duly.model.job import JobRecord, State, Status
@@ -94,9 +95,10 @@ class Job(Generic[R_co]):
             return self._outcome_by(seconds)
         future = self._client.waiting.enter(self.id)
         try:
-            self._seen = self._found(future.result(seconds))
-        except TimeoutError:
-            self._keep(self._client.waiting.last_seen(self.id))
+            if first_of([future], seconds):
+                self._seen = self._found(future.result())
+            else:
+                self._keep(self._client.waiting.last_seen(self.id))
         finally:
             self._client.waiting.leave(self.id, future)
         return self._outcome_by(seconds)

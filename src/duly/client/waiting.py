@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -22,6 +23,26 @@ FIRST_LOOK = 0.05
 LONGEST_NAP = 0.05
 LONGEST_SILENCE = 1.0
 SHORTEST_GAP = 0.005
+LONGEST_BLOCK = 0.5
+"""For how many seconds a thread blocks at a time."""
+
+
+def first_of(
+    futures: Iterable[Future[JobRecord | None]], timeout: float | None
+) -> set[Future[JobRecord | None]]:
+    """Block until one of them is done, or for `timeout` seconds; answers those that are.
+
+    Not all the time at once: an interrupt that comes when Python is about to block, or to another
+    thread, is noticed only when that ends.
+    """
+    from concurrent.futures import FIRST_COMPLETED, wait
+
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = LONGEST_BLOCK if deadline is None else deadline - time.monotonic()
+        done, _ = wait(futures, max(0.0, min(left, LONGEST_BLOCK)), FIRST_COMPLETED)
+        if done or left <= 0:
+            return done
 
 
 class WaitingRoom:
