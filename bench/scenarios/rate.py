@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 
 from bench.draining import bare_client
 from bench.engines.protocol import Bare, Database, Engine
-from bench.figures import Better, Figure, percentile
+from bench.figures import Better, Figure, Target, percentile
 from bench.processes import application, bare_loops, wait_for_finished, warm_workers
 from bench.sizes import Size
 
@@ -21,6 +21,8 @@ NAME = "rate"
 CLIENTS = 8
 CONCURRENCY = 50
 LEAD = 0.1
+
+BOUNDS = {50: Target(5.0), 99: Target(6.0)}
 
 Submit = Callable[[int], object]
 
@@ -50,8 +52,9 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
             Better.LOWER,
             percentile(duly, percent),
             percentile(limit, percent),
+            target,
         )
-        for percent in (50, 99)
+        for percent, target in BOUNDS.items()
     ]
 
 

@@ -198,9 +198,10 @@ def test_marks_are_given_up_when_there_is_nothing_to_walk_over(
     walk_far(store, demand)
     start_behind(store, demand, walks)
     held_horizon.rollback()
-    connection.execute("VACUUM duly.jobs")
 
     def there_are_none() -> bool:
+        # It leaves out pages that a survey is looking at.
+        connection.execute("VACUUM duly.jobs")
         claim(store, demand)
         return store.marks is None
 
