@@ -68,8 +68,8 @@ def costs_on_postgresql(url: str, spoil: Spoil = lambda lives: None) -> dict[str
     with opened(url) as lives:
         # A vacuum of the server's own in the middle has plans made anew, and moves rows.
         postgres_counts.execute(url, "ALTER TABLE duly.jobs SET (autovacuum_enabled = off)")
-        # Twice: statements are prepared after some uses. What is gone since would be walked over, and
-        # perhaps be worth a survey.
+        # Twice: statements are prepared after some uses. What is gone since would be walked over,
+        # and perhaps be worth a survey.
         lives.whole()
         postgres_counts.execute(url, "VACUUM duly.jobs")
         lives.whole()

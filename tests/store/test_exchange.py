@@ -128,6 +128,16 @@ def test_a_text_that_cannot_be_prepared_is_told_each_time(
     assert exchange(connection, echo("a", 1), write("kept")) == [("a", 1)]
 
 
+def test_a_value_that_cannot_be_sent_leaves_the_connection_as_it_was(
+    connection: psycopg.Connection[Any], exchange: Exchange
+) -> None:
+    with pytest.raises(psycopg.ProgrammingError, match="cannot adapt"):
+        exchange(connection, write("kept"), Statement(ECHO, {"value": object(), "number": 1}))
+    assert not connection.closed
+    assert written(connection) == []
+    assert exchange(connection, echo("a", 1), write("kept")) == [("a", 1)]
+
+
 @pytest.mark.parametrize("change", ["DEALLOCATE ALL", "DISCARD ALL"])
 def test_what_the_server_has_forgotten_is_told_again(
     connection: psycopg.Connection[Any], exchange: Exchange, change: str

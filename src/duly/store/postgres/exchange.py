@@ -41,11 +41,15 @@ Talk = Generator[bool, None, T]
 _numbers = count()
 
 
-class _Sent(msgspec.Struct):
-    """A statement on its way; `name` is what it is being prepared as."""
+class _Message(msgspec.Struct, frozen=True):
+    """A statement as it is sent; if the server does not know it yet, it is told its `text` first,
+    under the name that it gets, or under none."""
 
     key: Key
-    name: bytes | None
+    name: bytes
+    text: bytes | None
+    values: Sequence[Any]
+    formats: Sequence[pq.Format] | None
 
 
 class _Known:
@@ -139,28 +143,32 @@ def _exchange(
 ) -> Talk[list[pq.abc.PGresult]]:
     """Send all, then receive the result of each."""
     pgconn = connection.pgconn
+    messages = [_message(known, statement) for statement in statements]
     try:
         pgconn.enter_pipeline_mode()
-        sent = []
-        for statement in statements:
-            sent.append(_send(pgconn, known, statement))
+        for message in messages:
+            if message.text is not None:
+                pgconn.send_prepare(message.name, message.text, message.key[1])
+            pgconn.send_query_prepared(
+                message.name, message.values, message.formats, result_format=pq.Format.BINARY
+            )
             pgconn.pipeline_sync()
         received = []
-        for _ in sent:
+        for _ in messages:
             received.append((yield from _received(pgconn)))
         pgconn.exit_pipeline_mode()
     except BaseException:
         # Nobody knows what is still to come on this connection.
         connection.close()
         raise
-    for each, results in zip(sent, received, strict=True):
-        if each.name is not None and results[0].status == pq.ExecStatus.COMMAND_OK:
-            known.names[each.key] = each.name
+    for message, results in zip(messages, received, strict=True):
+        if message.text and message.name and results[0].status == pq.ExecStatus.COMMAND_OK:
+            known.names[message.key] = message.name
     failed = pq.ExecStatus.FATAL_ERROR
     return [next((r for r in results if r.status == failed), results[-1]) for results in received]
 
 
-def _send(pgconn: pq.abc.PGconn, known: _Known, statement: Statement) -> _Sent:
+def _message(known: _Known, statement: Statement) -> _Message:
     text, names = numbered(statement.text)
     parameters = statement.parameters
     values = [parameters[name] for name in names]
@@ -169,15 +177,13 @@ def _send(pgconn: pq.abc.PGconn, known: _Known, statement: Statement) -> _Sent:
         [as_array(each) if type(each) is list else each for each in values],
         [PyFormat.BINARY] * len(values),
     )
-    sent = _Sent((text, dumping.types or ()), None)
-    name = known.names.get(sent.key, b"")
-    if not name:
-        if len(known.names) < MOST_PREPARED:
-            name = sent.name = b"duly_%d" % next(_numbers)
-        # Without a name it is forgotten with the next.
-        pgconn.send_prepare(name, text.encode(), sent.key[1])
-    pgconn.send_query_prepared(name, dumped, dumping.formats, result_format=pq.Format.BINARY)
-    return sent
+    key = (text, dumping.types or ())
+    name = known.names.get(key)
+    if name is not None:
+        return _Message(key, name, None, dumped, dumping.formats)
+    # Without a name it is forgotten with the next.
+    name = b"duly_%d" % next(_numbers) if len(known.names) < MOST_PREPARED else b""
+    return _Message(key, name, text.encode(), dumped, dumping.formats)
 
 
 def _received(pgconn: pq.abc.PGconn) -> Talk[list[pq.abc.PGresult]]:
