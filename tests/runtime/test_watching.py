@@ -212,6 +212,52 @@ def test_who_rests_after_a_signal_is_told_of_the_next_one_then(belfry: Belfry) -
     asyncio.run(program())
 
 
+def test_a_loop_that_is_closed_first_leaves_nothing_behind(
+    belfry: Belfry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching_module, "NAP", 0.01)
+
+    async def program() -> None:
+        await listening(watched(belfry, Told()))
+
+    asyncio.run(program())
+    assert belfry.bells[0].closed.wait(PATIENCE)
+
+
+def test_a_timer_that_rings_early_is_set_again(belfry: Belfry) -> None:
+    """As those of event loops that count in milliseconds do."""
+
+    async def program() -> None:
+        told = Told()
+        watching = watched(belfry, told, rest=0.03)
+        await listening(watching)
+        assert watching._on_loop is not None
+        slow: Any = SlowClock()
+        watching._on_loop._loop = slow
+        for _ in range(5):
+            before = await told.no_more()
+            belfry.bells[0].ring()
+            await told.more_than(before)
+            belfry.bells[0].ring()
+            await told.more_than(before + 1)
+        watching.close()
+
+    asyncio.run(program())
+
+
+class SlowClock:
+    """The event loop, with a clock that is behind that of its timers."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def time(self) -> float:
+        return self._loop.time() - 0.005
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
 def test_who_is_closed_before_it_listens_ends_too(belfry: Belfry) -> None:
     async def program() -> None:
         watched(belfry, Told()).close()

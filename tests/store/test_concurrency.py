@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
@@ -40,7 +40,6 @@ from duly.store.sqlite.store import SqliteStore
 from duly.store.sqlite.writer import Writer
 from tests.support.flows import FlowScene
 from tests.support.stores import (
-    FILES,
     LEASE,
     TASK,
     Scene,
@@ -429,37 +428,69 @@ def test_on_postgresql_too_those_who_were_stored_together_are_waited_for(
         assert together == [1, 3, 3]
 
 
-@pytest.mark.parametrize("engine", FILES)
-def test_one_who_is_interrupted_while_waiting_holds_up_none_of_the_others(
-    engine: str, tmp_path: Path, shared_database: str, monkeypatch: pytest.MonkeyPatch
+class InterruptedFirst:
+    """Threads that wait for what is stored together, the first of which is interrupted before it
+    can wake another."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._unlucky = ThreadPoolExecutor(1, "unlucky")
+        self._others = ThreadPoolExecutor(8, "others")
+        self._waiting: list[Blocked[Any]] = []
+        wait = Blocked.wait
+
+        def sometimes_interrupted(blocked: Blocked[Any]) -> Any:
+            self._waiting.append(blocked)
+            if threading.current_thread().name.startswith("unlucky"):
+                blocked._set.acquire()
+                raise KeyboardInterrupt
+            return wait(blocked)
+
+        monkeypatch.setattr(Blocked, "wait", sometimes_interrupted)
+
+    def submit(self, store: Store, queue: Sized) -> list[Future[Any]]:
+        """Have six submissions wait in the queue."""
+        first = self._unlucky.submit(store.run, store.enqueue([draft()]))
+        until(lambda: len(queue) == 1)
+        rest = [self._others.submit(store.run, store.enqueue([draft()])) for _ in range(5)]
+        until(lambda: len(queue) == 6)
+        return [first, *rest]
+
+    def judge(self, submitted: list[Future[Any]]) -> None:
+        try:
+            assert isinstance(submitted[0].exception(PATIENCE), KeyboardInterrupt)
+            assert all(future.result(PATIENCE)[0].created for future in submitted[1:])
+        finally:
+            for blocked in self._waiting:
+                blocked.wake()
+
+
+def test_one_who_is_interrupted_holds_up_none_of_those_stored_together_on_sqlite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those who were stored together wake one another."""
-    lost: list[object] = []
-    wait = Blocked.wait
+    threads = InterruptedFirst(monkeypatch)
+    with closing(SqliteStore(str(tmp_path / "jobs.db"))) as store:
+        store.run(store.counts())
+        with store.transaction():
+            submitted = threads.submit(store, store._open().writer._queue)
+        threads.judge(submitted)
 
-    def sometimes_interrupted(self: Blocked[Any]) -> Any:
-        if threading.current_thread().name.startswith("interrupted"):
-            self._set.acquire()
-            lost.append(self)
-            raise KeyboardInterrupt
-        return wait(self)
 
-    monkeypatch.setattr(Blocked, "wait", sometimes_interrupted)
-    with opened(engine, tmp_path, lambda: shared_database) as store:
-        with (
-            ThreadPoolExecutor(2, "interrupted") as unlucky,
-            ThreadPoolExecutor(8, "others") as others,
-        ):
-            deadline = time.monotonic() + PATIENCE
-            while not lost and time.monotonic() < deadline:
-                futures = [
-                    threads.submit(store.run, store.enqueue([draft()]))
-                    for threads in (unlucky, others, others, unlucky, others, others)
-                ]
-                for future in futures:
-                    future.exception(PATIENCE)
-                assert not any(each.exception() for each in (*futures[1:3], *futures[4:]))
-        assert lost
+def test_one_who_is_interrupted_holds_up_none_of_those_stored_together_on_postgresql(
+    postgres: Scene, shared_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = postgres.store
+    assert isinstance(store, PostgresStore)
+    shared = store._open().submissions
+    threads = InterruptedFirst(monkeypatch)
+    with ThreadPoolExecutor(2) as earlier:
+        with psycopg.connect(shared_database) as blocker:
+            blocker.execute("LOCK TABLE duly.jobs IN EXCLUSIVE MODE")
+            alone = earlier.submit(store.run, store.enqueue([draft()]))
+            until(shared._alone.locked)
+            taken = earlier.submit(store.run, store.enqueue([draft()]))
+            until(lambda: shared._storing and not shared._waiting)
+            submitted = threads.submit(store, shared._waiting)
+        threads.judge([*submitted, alone, taken])
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -16,11 +18,13 @@ from duly.model.job import KeyPolicy
 from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.postgres import connection as connection_module
 from duly.store.postgres import store as store_module
-from duly.store.postgres.connection import configure
+from duly.store.postgres.connection import CONNECT_TIMEOUT, configure
 from duly.store.postgres.exchange import MOST_PREPARED, aexecute, execute_with_hint
+from duly.store.postgres.gate import MOST_ON_LOOPS
 from duly.store.postgres.store import PostgresStore
 from tests.support.stores import draft, until
 
+PATIENCE = 30.0
 ECHO = "SELECT %(value)s::text, %(number)s::integer"
 WRITE = "INSERT INTO notes VALUES (%(value)s::text) RETURNING value"
 Exchange = Callable[[psycopg.Connection[Any], Statement, Statement], list[Any]]
@@ -96,7 +100,7 @@ def test_the_hint_runs_after_the_statement_is_committed(
 
 
 def test_large_values_go_both_ways(connection: psycopg.Connection[Any], exchange: Exchange) -> None:
-    large = "x" * 3_000_000
+    large = "x" * 20_000_000
     assert exchange(connection, echo(large, 1), echo(large, 2)) == [(large, 1)]
 
 
@@ -155,17 +159,26 @@ def test_only_the_hint_was_forgotten(
 ) -> None:
     exchange(connection, echo("a", 1), write("first"))
     connection.execute("DEALLOCATE ALL")
-    assert exchange(connection, Statement("SELECT 7", {}), write("second")) == [(7,)]
-    assert written(connection) == ["first", "second"]
+    counted = Statement("INSERT INTO notes VALUES ('once') RETURNING value", {})
+    assert exchange(connection, counted, write("second")) == [("once",)]
+    assert written(connection) == ["first", "once", "second"]
 
 
-def test_only_so_many_are_kept(connection: psycopg.Connection[Any], exchange: Exchange) -> None:
+def test_of_many_those_that_were_used_last_are_kept(
+    connection: psycopg.Connection[Any], exchange: Exchange
+) -> None:
     for number in range(MOST_PREPARED + 20):
         text = f"SELECT {number} + %(number)s::integer"
         for added in (1, 2):
             statement = Statement(text, {"number": added})
             assert exchange(connection, statement, echo("a", 1)) == [(number + added,)]
-    assert known(connection) == MOST_PREPARED
+    # One more than are kept until the next comes.
+    assert known(connection) in (MOST_PREPARED, MOST_PREPARED + 1)
+    names = connection.execute("SELECT statement FROM pg_prepared_statements").fetchall()
+    texts = {text for (text,) in names}
+    assert f"SELECT {MOST_PREPARED + 19} + $1::integer" in texts
+    assert "SELECT $1::text, $2::integer" in texts
+    assert "SELECT 0 + $1::integer" not in texts
 
 
 def test_a_connection_that_breaks_is_an_error_and_is_closed(
@@ -269,6 +282,7 @@ def test_on_the_event_loop_no_thread_is_needed(
         await store.arun(store.counts())
         (answer,) = await store.arun(store.enqueue([draft()]))
         assert answer.created
+        assert not store._open().submissions._alone.locked()
 
     def unwanted(*_: object) -> None:
         raise AssertionError("a thread was asked")
@@ -321,6 +335,103 @@ def test_many_submissions_of_one_event_loop_are_all_stored(store: PostgresStore)
 
     asyncio.run(program())
     assert None not in store.run(store.get([each.id for each in drafts]))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+def test_a_call_that_blocks_its_own_event_loop_does_not_wait_for_it(
+    shared_database: str, size: int
+) -> None:
+    async def program(store: PostgresStore) -> float:
+        await store.arun(store.counts())
+        held = [asyncio.ensure_future(store.arun(slow(0.05))) for _ in range(20)]
+        await asyncio.sleep(0.01)
+        begun = time.monotonic()
+        with store.transaction():
+            pass
+        store.run(store.enqueue([draft()]))
+        lasted = time.monotonic() - begun
+        await asyncio.gather(*held)
+        return lasted
+
+    with closing(PostgresStore(shared_database, size=size)) as store:
+        store.migrate()
+        assert asyncio.run(program(store)) < CONNECT_TIMEOUT / 2
+
+
+def test_others_do_not_wait_for_long_for_an_event_loop_that_is_busy(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duly.store.postgres.gate.PATIENCE", 10 * PATIENCE)
+    engine = store._open()
+
+    async def program() -> None:
+        while len(engine.pool._pool) < MOST_ON_LOOPS:
+            await asyncio.gather(*(store.arun(slow(0.01)) for _ in range(4)))
+        held = [asyncio.ensure_future(store.arun(slow(0.01))) for _ in range(MOST_ON_LOOPS)]
+        await asyncio.sleep(0)
+        assert engine.gate.used_by_loops == MOST_ON_LOOPS
+        # The event loop stands still.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(store.run, store.counts()).result(PATIENCE)
+        assert not any(each.done() for each in held)
+        await asyncio.gather(*held)
+
+    asyncio.run(program())
+
+
+def test_who_gives_up_a_submission_lets_others_know_of_it_all_the_same(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = store._open()
+    told: list[frozenset[Wake]] = []
+    monkeypatch.setattr(engine.notifier, "notify", told.append)
+    monkeypatch.setattr(engine.notifier, "rests", lambda: False)
+
+    async def program() -> None:
+        await store.arun(store.counts())
+        submitting = asyncio.ensure_future(store.arun(store.enqueue([draft()])))
+        await asyncio.sleep(0)
+        submitting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await submitting
+
+    asyncio.run(program())
+    assert told == [frozenset({Wake.WORKERS})]
+
+
+def test_after_a_submission_on_the_event_loop_workers_are_woken(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def program() -> None:
+        await store.arun(store.counts())
+        for rests in (True, False):
+            monkeypatch.setattr(store._open().notifier, "rests", lambda rests=rests: rests)
+            until(lambda: not watch.wait(0.05))
+            await store.arun(store.enqueue([draft()]))
+            assert await asyncio.to_thread(watch.wait, 20)
+            until(lambda: not watch.wait(0.05))
+            await store.arun(store.resume_queue("default"))
+            assert await asyncio.to_thread(watch.wait, 20)
+
+    with closing(store.watch(Wake.WORKERS)) as watch:
+        watch.wait(20)
+        asyncio.run(program())
+
+
+def test_a_survey_that_is_due_is_made_after_a_call_on_the_event_loop(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    surveys: list[object] = []
+    monkeypatch.setattr(store._open(), "survey", surveys.append)
+    monkeypatch.setattr(PostgresStore, "survey_is_due", True)
+
+    async def program() -> None:
+        await store.arun(store.counts())
+        surveys.clear()
+        await store.arun(store.counts())
+
+    asyncio.run(program())
+    assert len(surveys) == 1
 
 
 def slow(seconds: float) -> Operation[None]:

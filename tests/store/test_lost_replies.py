@@ -151,9 +151,15 @@ def test_an_event_that_was_taken_is_handed_over(scene: Scene) -> None:
 def test_a_connection_that_breaks_may_have_done_what_it_was_asked_for(
     scene: Scene, writes: bool, atomic: bool, unknown: bool
 ) -> None:
+    tries = 0
+
     def breaks() -> Steps[None]:
+        nonlocal tries
+        tries += 1
         yield Statement("SELECT pg_terminate_backend(pg_backend_pid())")
 
     with pytest.raises(StoreUnavailable) as broken:
         scene.store.run(Operation(breaks, writes=writes, atomic=atomic))
     assert broken.value.unknown is unknown
+    # What may have been done is not done again.
+    assert (tries == 1) is unknown

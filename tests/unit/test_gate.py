@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from duly.store.postgres import gate as gate_module
-from duly.store.postgres.gate import AT_FIRST, Gate
+from duly.store.postgres.gate import AT_FIRST, MOST_ON_LOOPS, Gate
 from tests.support.stores import until
 
 PATIENCE = 30.0
@@ -92,19 +92,48 @@ def test_nobody_waits_for_long(calls: Calls, monkeypatch: pytest.MonkeyPatch) ->
         calls.leave()
 
 
-def test_who_cannot_wait_is_let_in_only_where_there_is_room(calls: Calls) -> None:
+def test_an_event_loop_is_let_in_only_where_there_is_room(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_module, "PATIENCE_WITH_LOOPS", PATIENCE)
     gate = calls.gate
-    assert [gate.enter_at_once() for _ in range(AT_FIRST + 1)] == [True] * AT_FIRST + [False]
+    assert [gate.enter_from_loop() for _ in range(AT_FIRST + 1)] == [True] * AT_FIRST + [False]
     waiting = calls.come()
     until(lambda: gate._waiting is not None)
-    gate.leave()
+    gate.leave_from_loop()
     until(lambda: calls.inside == 1)
-    assert not gate.enter_at_once()
+    assert not gate.enter_from_loop()
     for _ in range(AT_FIRST - 1):
-        gate.leave()
+        gate.leave_from_loop()
     calls.leave()
     waiting.result(PATIENCE)
     until(lambda: gate._free == AT_FIRST)
+    assert gate.used_by_loops == 0
+
+
+def test_event_loops_have_only_some_of_the_places(calls: Calls) -> None:
+    calls.gate._free = 10
+    entered = [calls.gate.enter_from_loop() for _ in range(MOST_ON_LOOPS + 1)]
+    assert entered == [True] * MOST_ON_LOOPS + [False]
+
+
+def test_a_thread_does_not_wait_for_its_own_event_loop(calls: Calls) -> None:
+    gate = calls.gate
+    while gate.enter_from_loop():
+        pass
+    with gate.passed(), gate.passed():
+        pass
+    while gate.used_by_loops:
+        gate.leave_from_loop()
+    assert gate._free == AT_FIRST
+
+
+def test_others_wait_only_a_moment_for_an_event_loop(calls: Calls) -> None:
+    while calls.gate.enter_from_loop():
+        pass
+    calls.come()
+    until(lambda: calls.inside == 1)
+    calls.leave()
 
 
 def test_a_place_is_left_to_who_waits_for_it(calls: Calls) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 
 import pytest
 
@@ -81,6 +82,24 @@ def test_to_wake_twice_changes_nothing() -> None:
     blocked.wake()
     assert blocked.wait() == 7
     blocked.wake()
+
+
+def test_who_is_interrupted_while_waking_another_holds_up_nobody(
+    relay: Relay, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, last = Blocked[int](), Blocked[int]()
+    waiting = threads.submit(last.wait)
+    relay.begin([(first, 1, None), (last, 2, None)])
+    with monkeypatch.context() as patch:
+        patch.setattr(suppress, "__enter__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            first.wait()
+    relay.finish()
+    assert waiting.result(PATIENCE) == 2
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.fixture

@@ -147,7 +147,8 @@ class _OnLoop:
 
     def ended(self) -> Exception | None:
         """Block until the event loop watches no more; answers why, if that is an error."""
-        self._ended.wait()
+        while not self._ended.wait(NAP) and not self._loop.is_closed():
+            pass
         return self._error
 
     def listen(self) -> None:
@@ -172,7 +173,7 @@ class _OnLoop:
         if self._look is None or self._look.when() > at:
             if self._look is not None:
                 self._look.cancel()
-            self._look = self._loop.call_at(at, self._notice)
+            self._look = self._loop.call_at(at, self._look_now)
 
     def end(self) -> None:
         """Watch no more."""
@@ -186,11 +187,13 @@ class _OnLoop:
             self._loop.remove_reader(self._listening)
             self._listening = None
 
+    def _look_now(self) -> None:
+        self._look = None
+        self._notice()
+
     def _notice(self) -> None:
         # The change may close its descriptor and open another.
         self._do_not_listen()
-        if self._look is not None and self._look.when() <= self._loop.time():
-            self._look = None
         try:
             changed = self._change.wait(0.0)
         except Exception as error:
@@ -206,6 +209,6 @@ class _OnLoop:
         if self._attentive.is_set():
             self.listen()
             if self._look is None:
-                self._look = self._loop.call_later(NAP, self._notice)
+                self._look = self._loop.call_later(NAP, self._look_now)
         else:
             self.look_within(EASED)

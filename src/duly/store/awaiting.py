@@ -61,10 +61,11 @@ class Blocked(Generic[T]):
 
     def wake(self) -> None:
         """Let the thread go on. To do so more than once changes nothing."""
-        self.woken = True
         # Once more, and the lock is not held, or by a thread that has no more use for it.
         with suppress(RuntimeError):
             self._set.release()
+        # Not before: an interrupt may come in between.
+        self.woken = True
 
     def wait(self) -> T:
         """Block until the outcome is there. Once only."""

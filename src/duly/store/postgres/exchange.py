@@ -43,7 +43,7 @@ _numbers = count()
 
 class _Message(msgspec.Struct, frozen=True):
     """A statement as it is sent; if the server does not know it yet, it is told its `text` first,
-    under the name that it gets, or under none."""
+    under the name that it gets, or without one, to be forgotten with the next."""
 
     key: Key
     name: bytes
@@ -53,8 +53,8 @@ class _Message(msgspec.Struct, frozen=True):
 
 
 class _Known:
-    """What is kept with a connection: the names under which the server knows statements, and what
-    turns values into bytes and back."""
+    """What is kept with a connection: the names under which the server knows statements, those used
+    last at the end, and what turns values into bytes and back."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.names: dict[Key, bytes] = {}
@@ -144,6 +144,8 @@ def _exchange(
     """Send all, then receive the result of each."""
     pgconn = connection.pgconn
     messages = [_message(known, statement) for statement in statements]
+    while len(known.names) > MOST_PREPARED:
+        messages.append(_oldest_forgotten(known))
     try:
         pgconn.enter_pipeline_mode()
         for message in messages:
@@ -165,7 +167,10 @@ def _exchange(
         if message.text and message.name and results[0].status == pq.ExecStatus.COMMAND_OK:
             known.names[message.key] = message.name
     failed = pq.ExecStatus.FATAL_ERROR
-    return [next((r for r in results if r.status == failed), results[-1]) for results in received]
+    return [
+        next((each for each in results if each.status == failed), results[-1])
+        for results in received[: len(statements)]
+    ]
 
 
 def _message(known: _Known, statement: Statement) -> _Message:
@@ -178,12 +183,17 @@ def _message(known: _Known, statement: Statement) -> _Message:
         [PyFormat.BINARY] * len(values),
     )
     key = (text, dumping.types or ())
-    name = known.names.get(key)
+    name = known.names.pop(key, None)
     if name is not None:
+        known.names[key] = name
         return _Message(key, name, None, dumped, dumping.formats)
-    # Without a name it is forgotten with the next.
-    name = b"duly_%d" % next(_numbers) if len(known.names) < MOST_PREPARED else b""
-    return _Message(key, name, text.encode(), dumped, dumping.formats)
+    return _Message(key, b"duly_%d" % next(_numbers), text.encode(), dumped, dumping.formats)
+
+
+def _oldest_forgotten(known: _Known) -> _Message:
+    """Has the server forget the statement that was not used for longest."""
+    name = known.names.pop(next(iter(known.names)))
+    return _Message(("DEALLOCATE", ()), b"", b"DEALLOCATE " + name, (), None)
 
 
 def _received(pgconn: pq.abc.PGconn) -> Talk[list[pq.abc.PGresult]]:

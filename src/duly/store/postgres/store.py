@@ -84,6 +84,8 @@ class _Engine:
         self._run = store.run_alone
         self._surveying = threading.Lock()
         self.installation: UUID | None = None
+        self._size = size
+        self._lent: set[psycopg.Connection[Any]] = set()
         self._for_transactions = threading.BoundedSemaphore(max(1, size - KEPT_FOR_VERBS))
 
     def close(self) -> None:
@@ -104,17 +106,21 @@ class _Engine:
         try:
             with errors_explained(where):
                 connection = self.pool.getconn()
+            self._lent.add(connection)
             try:
                 yield connection
             finally:
+                self._lent.discard(connection)
                 self.pool.putconn(connection)
         finally:
             self._for_transactions.release()
 
     @contextmanager
     def at_hand(self) -> Iterator[psycopg.Connection[Any] | None]:
-        """A connection for the event loop, if there is one for which nothing has to wait."""
-        if not self.gate.enter_at_once():
+        """A connection for the event loop of this thread, if there is one for which nothing has to
+        wait, and enough are left for calls that block the loop meanwhile."""
+        spare = self._size - len(self._lent) - self.gate.used_by_loops
+        if spare <= KEPT_FOR_VERBS or not self.gate.enter_from_loop():
             yield None
             return
         try:
@@ -125,7 +131,7 @@ class _Engine:
                 if connection is not None:
                     self.pool.putconn(connection)
         finally:
-            self.gate.leave()
+            self.gate.leave_from_loop()
 
     def hints_at_once(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether a submission is to carry its notification with it: there were none of late, and
@@ -393,9 +399,11 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
                         )
                     result = drive(start(), partial(execute, connection))
                 if operation.wakes and (result or not operation.quiet):
-                    with suppress(psycopg.Error):
+                    try:
                         for hint in engine.hints(operation.wakes):
                             execute(connection, hint)
+                    except psycopg.Error:
+                        engine.notifier.notify(operation.wakes)
                 return result
         except StoreUnavailable as error:
             # Before anything that commits was sent, the server rolls back what it had.
@@ -417,12 +425,19 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
                     return await drive_async(start(), lambda each: aexecute(connection, each, hint))
                 result = await drive_async(start(), partial(aexecute, connection))
                 if operation.wakes and (result or not operation.quiet):
-                    with suppress(psycopg.Error):
+                    try:
                         for hint in engine.hints(operation.wakes):
                             await aexecute(connection, hint)
+                    except psycopg.Error:
+                        engine.notifier.notify(operation.wakes)
                 return result
         except StoreUnavailable as error:
             error.unknown = operation.writes and not isinstance(error.__cause__, UNFIT)
+            raise
+        except asyncio.CancelledError:
+            # What was sent the server does all the same.
+            if operation.wakes:
+                engine.notifier.notify(operation.wakes)
             raise
 
     async def _opened(self) -> _Engine:
