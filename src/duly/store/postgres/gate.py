@@ -9,7 +9,7 @@ from contextlib import contextmanager
 AT_FIRST = 2
 PATIENCE = 1.0
 """For how many seconds somebody waits alone."""
-PATIENCE_WITH_LOOPS = 0.02
+PATIENCE_WITH_LOOPS = 0.25
 """The same while an event loop has a place: it may be busy with something else for long."""
 MOST_ON_LOOPS = 2
 
