@@ -14,7 +14,7 @@ from bench.engines.postgres import SETTINGS, PostgresEngine
 from bench.engines.protocol import Engine
 from bench.engines.sqlite import SqliteEngine
 from bench.figures import Figure
-from bench.peers.catalogue import PEERS
+from bench.peers.catalogue import PEERS, Service
 from bench.peers.measuring import PeerResult
 from bench.peers.measuring import measure as measure_peer
 from bench.report import Run
@@ -71,9 +71,11 @@ def run(
     peers: list[PeerResult] = []
     if with_peers:
         with own_server(SETTINGS, place) as server, _folder(place) as directory:
+            sqlite, postgres = SqliteEngine(directory), PostgresEngine(server.url, directory)
             for peer in PEERS:
                 tell(f"{time.monotonic() - started:5.0f} s  {peer.name}")
-                peers.append(measure_peer(peer, size, directory, server.url))
+                beside = sqlite if peer.service is Service.SQLITE else postgres
+                peers.append(measure_peer(peer, size, directory, server.url, beside))
     return Run(
         size=size.name,
         begun=begun,

@@ -1,4 +1,7 @@
-"""Measuring one peer: bulk submission, a drain, and latency on an idle system, as for Duly."""
+"""Measuring one peer: bulk submission, a drain, and latency on an idle system, as for Duly.
+
+Latencies are measured in turns with Duly's: minutes apart the same machine is not equally fast.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.application import Application
+from bench.engines.protocol import Database, Engine
 from bench.figures import percentile
 from bench.peers.catalogue import Peer, Service
 from bench.peers.environments import Unavailable, python_with
 from bench.peers.services import place
+from bench.processes import application, wait_for_finished, warm_workers
+from bench.scenarios.latency import submit_one_by_one
 from bench.sizes import Size
 
 PROGRAMS = Path(__file__).parent / "programs"
 PATIENCE = 300.0
+TURNS = 6
 WARMING = 5
-"""Jobs before those whose latency counts."""
+"""Jobs of each turn before those whose latency counts."""
 
 LATENCY_BATCH = 10
 
@@ -39,6 +47,8 @@ class PeerResult:
     bulk: float | None = None
     latency_p50: float | None = None
     latency_p99: float | None = None
+    duly_latency_p50: float | None = None
+    duly_latency_p99: float | None = None
     left_out: str | None = None
 
 
@@ -104,15 +114,22 @@ class _Programs:
         return sorted((int(given), int(ran)) for given, ran in lines)
 
 
-def measure(peer: Peer, size: Size, directory: Path, postgres_url: str) -> PeerResult:
-    """The peer's figures, or why it was left out."""
+def measure(
+    peer: Peer, size: Size, directory: Path, postgres_url: str, engine: Engine
+) -> PeerResult:
+    """The peer's figures, or why it was left out; `engine` is for Duly beside it."""
     identity = (peer.name, peer.service.value, peer.settings, peer.requirements)
     try:
         python = python_with(peer.name, peer.requirements)
         with _programs(peer, python, directory, postgres_url) as programs:
             bulk, drain = _drain(programs, size.of_peers)
-        with _programs(peer, python, directory, postgres_url) as programs:
-            latencies = _latencies(programs, size.on_idle_peers)
+        with (
+            _programs(peer, python, directory, postgres_url) as programs,
+            engine.fresh() as database,
+            application(database) as duly,
+            warm_workers(database, duly),
+        ):
+            latencies, beside = _latencies(programs, database, duly, size.on_idle_peers)
     except (Unavailable, subprocess.SubprocessError, OSError) as problem:
         return PeerResult(*identity, left_out=str(problem))
     return PeerResult(
@@ -121,6 +138,8 @@ def measure(peer: Peer, size: Size, directory: Path, postgres_url: str) -> PeerR
         bulk=bulk,
         latency_p50=percentile(latencies, 50),
         latency_p99=percentile(latencies, 99),
+        duly_latency_p50=percentile(beside, 50),
+        duly_latency_p99=percentile(beside, 99),
     )
 
 
@@ -145,18 +164,37 @@ def _drain(programs: _Programs, jobs: int) -> tuple[float, float]:
     return bulk, jobs / (ended - programs.first_start())
 
 
-def _latencies(programs: _Programs, jobs: int) -> list[float]:
+def _latencies(
+    programs: _Programs, database: Database, duly: Application, jobs: int
+) -> tuple[list[float], list[float]]:
+    """Milliseconds of the peer's jobs, and of Duly's."""
+    in_a_turn = WARMING + max(1, jobs // TURNS)
     with programs.workers(batch=LATENCY_BATCH):
         programs.run("latency", WARMING)
         programs.run("wait")
-        programs.run("latency", jobs)
-        programs.run("wait")
+        for _ in range(TURNS):
+            programs.run("latency", in_a_turn)
+            programs.run("wait")
+            submit_one_by_one(duly.stamp.enqueue, in_a_turn)
         deadline = time.monotonic() + PATIENCE
-        while len(programs.stamps()) < WARMING + jobs:
+        while len(programs.stamps()) < WARMING + TURNS * in_a_turn:
             if time.monotonic() > deadline:
                 raise Unavailable("not every job has run")
             time.sleep(0.05)
-    return [(ran - given) / 1000 for given, ran in programs.stamps()[WARMING:]]
+        wait_for_finished(database, TURNS * in_a_turn)
+    return (
+        _of_turns(programs.stamps()[WARMING:], in_a_turn),
+        _of_turns(sorted(database.stamps()), in_a_turn),
+    )
+
+
+def _of_turns(stamps: list[tuple[int, int]], in_a_turn: int) -> list[float]:
+    """Milliseconds of each job but the first of each turn."""
+    return [
+        (ran - given) / 1000
+        for place, (given, ran) in enumerate(stamps)
+        if place % in_a_turn >= WARMING
+    ]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -80,7 +80,9 @@ def _cells(figures: Sequence[Figure], peer: PeerResult) -> list[str]:
 
 def _times_better(figures: Sequence[Figure], peer: PeerResult, column: Column) -> float | None:
     engine = "sqlite" if peer.service == Service.SQLITE else "postgresql"
-    duly, theirs = _duly(figures, engine, column), getattr(peer, column.of_peer)
+    theirs = getattr(peer, column.of_peer)
+    # What was measured in turns with this peer, where it was.
+    duly = getattr(peer, f"duly_{column.of_peer}", None) or _duly(figures, engine, column)
     if not duly or not theirs:
         return None
     return float(duly / theirs if column.more_is_better else theirs / duly)

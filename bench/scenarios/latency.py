@@ -57,9 +57,14 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
     ]
 
 
-def _latencies(database: Database, jobs: int, submit: Callable[[int], object]) -> list[float]:
+def submit_one_by_one(submit: Callable[[int], object], jobs: int) -> None:
+    """Submit with pauses, each job with the microsecond at which its submission began."""
     for _ in range(jobs):
         submit(time.time_ns() // 1000)
         time.sleep(random.uniform(*PAUSE))
+
+
+def _latencies(database: Database, jobs: int, submit: Callable[[int], object]) -> list[float]:
+    submit_one_by_one(submit, jobs)
     wait_for_finished(database, jobs)
     return [(started - given) / 1000 for given, started in database.stamps()]

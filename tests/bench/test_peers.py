@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -11,7 +12,7 @@ from rich.console import Console
 from bench.figures import Better, Figure
 from bench.peers import environments, table
 from bench.peers.catalogue import CORES, PEERS
-from bench.peers.measuring import PROGRAMS, PeerResult
+from bench.peers.measuring import PROGRAMS, WARMING, PeerResult, _of_turns
 
 FIGURES = [
     Figure("drain", f"async tasks, {CORES} processes", engine, "jobs/s", Better.HIGHER, rate)
@@ -37,6 +38,22 @@ def test_duly_is_compared_on_the_engine_that_the_peer_has() -> None:
     assert fast["duly_times_better"]["latency_p50"] == 1.5
     assert small["duly_times_better"]["drain"] == 3.0
     assert set(absent["duly_times_better"].values()) == {None}
+
+
+def test_what_was_measured_in_turns_with_a_peer_is_compared_with_it() -> None:
+    beside = replace(FAST, duly_latency_p50=1.0)
+    (fast,) = table.values(FIGURES, [beside])
+    assert fast["duly_times_better"]["latency_p50"] == 3.0
+
+
+def test_the_first_jobs_of_each_turn_do_not_count() -> None:
+    stamps = [(place * 10, place * 10 + 1000 * place) for place in range(2 * (WARMING + 2))]
+    assert _of_turns(stamps, WARMING + 2) == [
+        WARMING,
+        WARMING + 1,
+        2 * WARMING + 2,
+        2 * WARMING + 3,
+    ]
 
 
 def test_a_peer_that_is_left_out_is_named_with_the_reason() -> None:
