@@ -18,7 +18,9 @@ WAITING = f"{OPEN} AND wait_event_type = 'Lock'"
 
 
 @pytest.fixture
-def store(postgres_store: PostgresStore) -> PostgresStore:
+def store(postgres_store: PostgresStore, connection: psycopg.Connection) -> PostgresStore:
+    # Those of an earlier test may still be leaving.
+    until(lambda: count(connection, OPEN) == 0)
     return postgres_store
 
 
@@ -32,8 +34,7 @@ def test_calls_one_after_another_use_one(
 ) -> None:
     for _ in range(5):
         store.run(store.counts())
-    # Those of an earlier test may still be leaving.
-    until(lambda: count(connection, OPEN) == 1)
+    assert count(connection, OPEN) == 1
 
 
 def test_a_third_call_waits_and_a_fourth_gets_another(

@@ -319,7 +319,7 @@ def test_who_gives_up_on_the_event_loop_leaves_everything_in_order(store: Postgr
         for _ in range(20):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.01):
-                    await store.arun(slow(60))
+                    await store.arun(slow(1))
             await store.arun(store.counts())
         assert gate._free == free
 

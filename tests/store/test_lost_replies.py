@@ -17,7 +17,7 @@ from duly.model.identifiers import new_id
 from duly.model.settlement import retry, succeed
 from duly.model.step import EventWait, Step, StepKind, StepState
 from duly.store.operation import Operation, Statement, Steps
-from duly.store.postgres import store as postgres_store
+from duly.store.postgres import tries as tries_module
 from duly.store.postgres.store import PostgresStore
 from tests.support.stores import Scene, draft, failure, opened
 
@@ -71,7 +71,7 @@ def scene(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Scene]:
-    monkeypatch.setattr(postgres_store, "PAUSES", (0.0,))
+    monkeypatch.setattr(tries_module, "PAUSES", (0.0,))
     with opened("postgres", tmp_path, lambda: shared_database):
         store: LossyStore = request.param(shared_database)
         store.run(store.counts())

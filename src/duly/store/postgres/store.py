@@ -11,12 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 from weakref import WeakSet
 
 import psycopg
-from psycopg.errors import UniqueViolation
 
 from duly.errors import StoreError, StoreUnavailable
 from duly.model.journal import Journal
@@ -27,7 +26,6 @@ from duly.store.operation import Operation, Statement, Steps, Wake, drive, drive
 from duly.store.postgres import carriers
 from duly.store.postgres.connection import (
     CONNECT_TIMEOUT,
-    TRANSIENT,
     UNFIT,
     errors_explained,
     make_pool,
@@ -55,16 +53,15 @@ from duly.store.postgres.schema import (
 )
 from duly.store.postgres.sharing import SharedSubmissions
 from duly.store.postgres.steps import StepLog
+from duly.store.postgres.tries import Tries
 from duly.store.postgres.watch import Listener, Notifier, channel
 
 T = TypeVar("T")
 
 POOL_SIZE = 10
 KEPT_FOR_VERBS = 2
-TRIES = 5
 # A hint need not be on the disk: its commit does not wait for the log.
 HINT = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%(channel)s::text, '')"
-PAUSES = (0.05, 0.2, 0.5, 1.0)
 
 
 class _Engine:
@@ -173,36 +170,6 @@ class _Engine:
                 execute(connection, self.hint(wake))
 
 
-class _Tries(Generic[T]):
-    """How an operation is to be started: what the server rolled back is tried again; what broke off
-    with its commit unknown is tried again only by an operation that can tell."""
-
-    def __init__(self, operation: Operation[T]) -> None:
-        self._operation = operation
-        self._failed = 0
-        self.start: Callable[[], Steps[T]] = operation.hopefully or operation.start
-
-    def again(self, error: StoreError) -> float | None:
-        """After how many seconds to try again; None if not."""
-        operation = self._operation
-        self._failed += 1
-        last = self._failed == TRIES
-        if isinstance(error, StoreUnavailable):
-            # An earlier try may have landed, also where this one did not get as far.
-            error.unknown = error.unknown or self.start is operation.again
-            if last or (error.unknown and operation.again is None):
-                return None
-            if error.unknown and operation.again is not None:
-                self.start = operation.again
-            return PAUSES[min(self._failed, len(PAUSES)) - 1]
-        if last:
-            return None
-        if isinstance(error.__cause__, UniqueViolation) and self.start is operation.hopefully:
-            self.start = operation.start
-            return 0.0
-        return 0.0 if isinstance(error.__cause__, TRANSIENT) else None
-
-
 class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Events, JournalLog):
     """A store in one schema of a PostgreSQL database.
 
@@ -249,7 +216,7 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
 
     def run_alone(self, operation: Operation[T]) -> T:
         """As `run`, but together with nothing else."""
-        return self._run(self._open(), operation, _Tries(operation))
+        return self._run(self._open(), operation, Tries(operation))
 
     async def arun(self, operation: Operation[T]) -> T:
         """See Store.arun."""
@@ -263,7 +230,7 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
         """As `arun`, but together with nothing else: on the event loop itself, if a connection is
         at hand; else, and whatever has to wait or to be tried again, in a thread."""
         engine = await self._opened()
-        tries = _Tries(operation)
+        tries = Tries(operation)
         pause = 0.0
         if not operation.atomic:
             with engine.at_hand() as connection:
@@ -271,10 +238,7 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
                     try:
                         result = await self._atry(engine, operation, tries.start, connection)
                     except StoreError as error:
-                        failed = tries.again(error)
-                        if failed is None:
-                            raise
-                        pause = failed
+                        pause = tries.pause_after(error)
                     else:
                         self._look_out(engine)
                         return result
@@ -358,7 +322,7 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
             yield connection
 
     def _run(
-        self, engine: _Engine, operation: Operation[T], tries: _Tries[T], pause: float = 0.0
+        self, engine: _Engine, operation: Operation[T], tries: Tries[T], pause: float = 0.0
     ) -> T:
         while True:
             if pause:
@@ -366,10 +330,7 @@ class PostgresStore(Flows, Declarations, Fleet, Reports, Retention, StepLog, Eve
             try:
                 result = self._try(engine, operation, tries.start)
             except StoreError as error:
-                failed = tries.again(error)
-                if failed is None:
-                    raise
-                pause = failed
+                pause = tries.pause_after(error)
             else:
                 self._look_out(engine)
                 return result
