@@ -22,6 +22,9 @@ ROOT = Path(__file__).parent.parent
 PATIENCE = 300.0
 LONGEST_STOP = 30.0
 LOOK = 0.2
+SHARE = 20
+"""Of a wait, one part of so many at most goes into looking: to count what a large drain has
+finished takes a processor's time from it."""
 BUSY = 0.2
 """The part of a processor's time that processes at rest do not use together."""
 
@@ -34,11 +37,14 @@ def wait_until(
     condition: Callable[[], T], what: str, look: float = LOOK, patience: float = PATIENCE
 ) -> T:
     """Ask again and again until the answer is true."""
-    deadline = time.monotonic() + patience
+    begun = time.monotonic()
+    deadline = begun + patience
     while not (answer := condition()):
-        if time.monotonic() > deadline:
+        looked = time.monotonic()
+        if looked > deadline:
             raise TookTooLong(f"not within {patience:g} s: {what}")
-        time.sleep(look)
+        time.sleep(max(look, (looked - begun) * SHARE))
+        begun = time.monotonic()
     return answer
 
 
