@@ -19,7 +19,7 @@ from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.postgres import connection as connection_module
 from duly.store.postgres import store as store_module
 from duly.store.postgres.connection import CONNECT_TIMEOUT, configure
-from duly.store.postgres.exchange import MOST_PREPARED, aexecute, execute_with_hint
+from duly.store.postgres.exchange import MOST_PREPARED, aexecute, execute, execute_with_hint
 from duly.store.postgres.gate import MOST_ON_LOOPS
 from duly.store.postgres.store import PostgresStore
 from tests.support.stores import draft, until
@@ -179,6 +179,60 @@ def test_of_many_those_that_were_used_last_are_kept(
     assert f"SELECT {MOST_PREPARED + 19} + $1::integer" in texts
     assert "SELECT $1::text, $2::integer" in texts
     assert "SELECT 0 + $1::integer" not in texts
+
+
+def test_who_waits_for_a_turn_does_so_in_the_same_transaction(
+    connection: psycopg.Connection[Any], exchange: Exchange
+) -> None:
+    own = "INSERT INTO notes SELECT pg_current_xact_id()::text"
+    for _ in range(2):
+        in_turn = Statement(f"{own} RETURNING value", {}, turn=Statement(own, {}))
+        exchange(connection, in_turn, echo("a", 1))
+    assert len(written(connection)) == 4
+    assert len(set(written(connection))) == 2
+    assert known(connection) == 3
+
+
+def test_what_its_turn_has_committed_is_seen(
+    connection: psycopg.Connection[Any], exchange: Exchange
+) -> None:
+    counted = Statement("SELECT count(*) FROM notes", {}, turn=write("before"))
+    assert exchange(connection, counted, echo("a", 1)) == [(1,)]
+
+
+def test_a_turn_that_does_not_come_is_an_error_and_nothing_has_run(
+    connection: psycopg.Connection[Any], exchange: Exchange
+) -> None:
+    waiting = Statement(WRITE, {"value": "lost"}, turn=WRONG)
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            exchange(connection, waiting, write("kept"))
+    assert exchange(connection, write("kept"), echo("a", 1)) == [("kept",)]
+    assert written(connection) == ["kept"] * 3
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        exchange(
+            connection, Statement(WRONG.text, WRONG.parameters, turn=write("lost")), echo("", 1)
+        )
+    assert written(connection) == ["kept"] * 3
+
+
+def test_a_turn_that_the_server_has_forgotten_is_told_again(
+    connection: psycopg.Connection[Any], exchange: Exchange
+) -> None:
+    in_turn = Statement(ECHO, {"value": "a", "number": 1}, turn=write("turn"))
+    exchange(connection, in_turn, echo("a", 1))
+    connection.execute("DEALLOCATE ALL")
+    assert exchange(connection, in_turn, echo("a", 1)) == [("a", 1)]
+    assert written(connection) == ["turn"] * 2
+
+
+def test_inside_of_a_transaction_nobody_waits_for_a_turn(
+    connection: psycopg.Connection[Any],
+) -> None:
+    with connection.transaction():
+        in_turn = Statement(ECHO, {"value": "a", "number": 1}, turn=write("turn"))
+        assert execute(connection, in_turn) == [("a", 1)]
+    assert written(connection) == []
 
 
 def test_a_connection_that_breaks_is_an_error_and_is_closed(

@@ -20,11 +20,16 @@ Row = tuple[Any, ...]
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """One SQL text with its parameters; with `many`, run once for each of a list of them."""
+    """One SQL text with its parameters; with `many`, run once for each of a list of them.
+
+    What makes it wait for its `turn` is run before it, by those who can send both in one message as
+    a transaction of their own.
+    """
 
     text: str
     parameters: Any = None
     many: bool = False
+    turn: Statement | None = None
 
 
 Steps = Generator[Statement, list[Row], T]

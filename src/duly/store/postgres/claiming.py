@@ -26,6 +26,7 @@ from duly.store.postgres.rows import (
     utc,
 )
 from duly.store.postgres.settling import Settling
+from duly.store.postgres.turns import Turns
 from duly.store.records import REASON_EXPIRED
 
 SILENCE = "SELECT set_config('idle_in_transaction_session_timeout', %(limit)s, true)"
@@ -191,6 +192,7 @@ class Claiming(Settling, Marking):
         super().__init__(schema)
         self.expects_many = False
         self._crowd = Crowd()
+        self._turns = Turns(schema)
 
     def claim(self, demand: Demand, now: datetime | None = None) -> Operation[list[JobRecord]]:
         return Operation(lambda: self._claim(demand, now), atomic=False)
@@ -219,20 +221,24 @@ class Claiming(Settling, Marking):
         marks, many = self.marks, self.expects_many
         crowded = self._crowd.is_expected()
         text = _claim_text(demand.longest_waiting > 0, demand.expiring, marks is not None, many)
-        rows = yield Statement(
-            self.text(text),
-            {
-                "now": now,
-                "worker": demand.worker,
-                "queues": list(demand.queues),
-                "tasks": list(demand.tasks),
-                "limit": demand.limit,
-                "ordinary": demand.limit - demand.longest_waiting,
-                "due_by": demand.due_by,
-                "touched": not crowded,
-                **(marks.parameters if marks else {}),
-            },
-        )
+        parameters = {
+            "now": now,
+            "worker": demand.worker,
+            "queues": list(demand.queues),
+            "tasks": list(demand.tasks),
+            "limit": demand.limit,
+            "ordinary": demand.limit - demand.longest_waiting,
+            "due_by": demand.due_by,
+            "touched": not crowded,
+            **(marks.parameters if marks else {}),
+        }
+        turn = self._turns.wait(demand) if crowded and many else None
+        try:
+            rows = yield Statement(self.text(text), parameters, turn=turn)
+        except GeneratorExit:
+            if turn is not None:
+                self._turns.give_up()
+            raise
         read, running, oldest, following, first, *_ = rows[0]
         if read is None:
             raise LeaseLost(demand.worker)

@@ -39,6 +39,7 @@ PLANNER_SETTINGS = {
 TRANSIENT = (
     errors.DeadlockDetected,
     errors.SerializationFailure,
+    errors.LockNotAvailable,
     errors.InvalidSqlStatementName,
 )
 """The server rolled everything back and says that another try may go through."""

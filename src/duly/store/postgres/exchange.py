@@ -143,29 +143,33 @@ def _exchange(
 ) -> Talk[list[pq.abc.PGresult]]:
     """Send all, then receive the result of each."""
     pgconn = connection.pgconn
-    messages = [_message(known, statement) for statement in statements]
+    alone = pgconn.transaction_status == pq.TransactionStatus.IDLE
+    transactions = [
+        [_message(known, each) for each in (statement.turn if alone else None, statement) if each]
+        for statement in statements
+    ]
     while len(known.names) > MOST_PREPARED:
-        messages.append(_oldest_forgotten(known))
+        transactions.append([_oldest_forgotten(known)])
     try:
         pgconn.enter_pipeline_mode()
-        for message in messages:
-            if message.text is not None:
-                pgconn.send_prepare(message.name, message.text, message.key[1])
-            pgconn.send_query_prepared(
-                message.name, message.values, message.formats, result_format=pq.Format.BINARY
-            )
+        for messages in transactions:
+            for message in messages:
+                if message.text is not None:
+                    pgconn.send_prepare(message.name, message.text, message.key[1])
+                pgconn.send_query_prepared(
+                    message.name, message.values, message.formats, result_format=pq.Format.BINARY
+                )
             pgconn.pipeline_sync()
         received = []
-        for _ in messages:
+        for _ in transactions:
             received.append((yield from _received(pgconn)))
         pgconn.exit_pipeline_mode()
     except BaseException:
         # Nobody knows what is still to come on this connection.
         connection.close()
         raise
-    for message, results in zip(messages, received, strict=True):
-        if message.text and message.name and results[0].status == pq.ExecStatus.COMMAND_OK:
-            known.names[message.key] = message.name
+    for messages, results in zip(transactions, received, strict=True):
+        _remember(known, messages, results)
     failed = pq.ExecStatus.FATAL_ERROR
     return [
         next((each for each in results if each.status == failed), results[-1])
@@ -188,6 +192,21 @@ def _message(known: _Known, statement: Statement) -> _Message:
         known.names[key] = name
         return _Message(key, name, None, dumped, dumping.formats)
     return _Message(key, b"duly_%d" % next(_numbers), text.encode(), dumped, dumping.formats)
+
+
+def _remember(
+    known: _Known, messages: Sequence[_Message], results: Sequence[pq.abc.PGresult]
+) -> None:
+    """Note under which names the server knows statements now: it prepares none behind one that
+    failed."""
+    left = iter(results)
+    for message in messages:
+        if message.text is not None:
+            if next(left).status != pq.ExecStatus.COMMAND_OK:
+                return
+            if message.name:
+                known.names[message.key] = message.name
+        next(left, None)
 
 
 def _oldest_forgotten(known: _Known) -> _Message:
