@@ -16,6 +16,8 @@ from duly.model.job import JobRecord
 from duly.model.query import Demand
 from duly.store.postgres import turns as turns_module
 from duly.store.postgres.claiming import MANY
+from duly.store.postgres.crowd import MANY as CROWD
+from duly.store.postgres.crowd import Crowd, View
 from duly.store.postgres.store import PostgresStore
 from duly.store.postgres.turns import PLACES, first_place
 from tests.support.stores import LEASE, TASK, draft, until, worker
@@ -35,8 +37,10 @@ WHERE locktype = 'advisory' AND database = (
 
 @pytest.fixture
 def store(postgres_store: PostgresStore) -> PostgresStore:
-    """One with plenty of jobs."""
+    """One with plenty of jobs, which has seen that many are at work."""
     postgres_store.run(postgres_store.enqueue([draft() for _ in range(20 * MANY)]))
+    assert postgres_store._crowd.is_expected()
+    postgres_store._crowd.claimed(1, False, View(running=CROWD, oldest=1, next=1))
     return postgres_store
 
 
@@ -130,7 +134,7 @@ def test_who_is_alone_waits_for_nobody(
     in_vain: list[bool],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(store._crowd, "is_expected", lambda: False)
+    monkeypatch.setattr(store, "_crowd", Crowd())
     holder = hire(store)
     for _ in range(3):
         assert len(claim(store, holder)) == MANY

@@ -35,6 +35,19 @@ def test_a_crowd_is_expected_at_first_and_not_for_ever(clock: Clock) -> None:
     assert not crowd.is_expected()
 
 
+def test_a_crowd_that_is_only_expected_was_not_seen(clock: Clock) -> None:
+    crowd = Crowd()
+    assert crowd.is_expected()
+    crowd.claimed(100, everything=False, view=ALONE)
+    assert not crowd.was_seen
+    crowd.claimed(100, everything=False, view=MANY_AT_WORK)
+    assert crowd.was_seen
+    clock.now += LASTING - 0.1
+    assert crowd.was_seen
+    clock.now += 0.1
+    assert not crowd.was_seen
+
+
 @pytest.mark.parametrize("everything", [True, False])
 @pytest.mark.parametrize("running", [MANY, MANY - 1])
 def test_a_crowd_is_expected_while_there_is_one(

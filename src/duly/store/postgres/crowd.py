@@ -43,6 +43,7 @@ class Crowd:
     def __init__(self) -> None:
         self._until: float | None = None
         """Until when one is expected; if that is None, from the next claim on."""
+        self._seen_until = 0.0
         self._complete = 0.0
         """When a claim last took everything."""
         self._since = 0.0
@@ -58,13 +59,18 @@ class Crowd:
         patient = now < self._since + PATIENCE and now < self._complete + LONGEST
         return patient and now < self._until
 
+    @property
+    def was_seen(self) -> bool:
+        """Whether there was one a moment ago."""
+        return time.monotonic() < self._seen_until
+
     def claimed(self, jobs: int, everything: bool, view: View) -> None:
         """A claim brought so many jobs, of everything or only of what was untouched."""
         now = time.monotonic()
         if not jobs:
             self._until = None if everything else 0.0
         elif view.is_crowd:
-            self._until = now + LASTING
+            self._until = self._seen_until = now + LASTING
         in_turn = 0 <= now - self._since - PATIENCE < TURN
         if view.oldest >= self._next or (everything and not in_turn):
             self._since, self._next = now, view.next
