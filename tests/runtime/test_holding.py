@@ -9,8 +9,10 @@ import pytest
 
 from duly import App, State
 from duly.runtime import holding
+from duly.runtime.executor import Executor
 from duly.runtime.pace import Pace
 from duly.runtime.slot import Slot
+from duly.runtime.slots import Slots
 from tests.support.fleet import until
 
 CLAIMED = 20
@@ -54,6 +56,40 @@ def test_no_more_run_at_a_time_than_there_are_slots(app: App, patient: None) -> 
             job.result(timeout=60)
     assert sorted(ran) == list(range(60))
     assert max(most) <= 2
+    assert {(job.refresh().state, job.record.token) for job in jobs} == {(State.SUCCEEDED, 1)}
+
+
+def test_calls_follow_one_another_in_their_thread(
+    app: App, patient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task
+    def quick(number: int) -> int:
+        assert all_added.wait(60)
+        threads.add(threading.get_ident())
+        if number == CLAIMED - 1:
+            last_ran.set()
+        return number
+
+    def add_and_tell(self: Slots, slot: Slot) -> bool:
+        has_place = add(self, slot)
+        if len(self) == CLAIMED:
+            all_added.set()
+        return has_place
+
+    def collect_late(self: Executor) -> None:
+        """Meanwhile the event loop starts nothing."""
+        assert last_ran.wait(60)
+        collect(self)
+
+    add, collect = Slots.add, Executor._collect
+    monkeypatch.setattr(Slots, "add", add_and_tell)
+    monkeypatch.setattr(Executor, "_collect", collect_late)
+    all_added, last_ran = threading.Event(), threading.Event()
+    threads: set[int] = set()
+    jobs = [quick.enqueue(number) for number in range(CLAIMED)]
+    with app.running(workers=1):
+        assert [job.result(timeout=60) for job in jobs] == list(range(CLAIMED))
+    assert len(threads) == 1
     assert {(job.refresh().state, job.record.token) for job in jobs} == {(State.SUCCEEDED, 1)}
 
 

@@ -39,13 +39,13 @@ def test_a_crowd_that_is_only_expected_was_not_seen(clock: Clock) -> None:
     crowd = Crowd()
     assert crowd.is_expected()
     crowd.claimed(100, everything=False, view=ALONE)
-    assert not crowd.was_seen
+    assert not crowd.was_seen()
     crowd.claimed(100, everything=False, view=MANY_AT_WORK)
-    assert crowd.was_seen
+    assert crowd.was_seen()
     clock.now += LASTING - 0.1
-    assert crowd.was_seen
+    assert crowd.was_seen()
     clock.now += 0.1
-    assert not crowd.was_seen
+    assert not crowd.was_seen()
 
 
 @pytest.mark.parametrize("everything", [True, False])

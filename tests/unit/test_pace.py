@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from duly.model.job import Delivery
 from duly.runtime import pace
 from duly.runtime import slots as slots_module
 from duly.runtime.pace import DISTRUST, MOST, SOON, Pace
@@ -125,6 +126,116 @@ def test_what_is_held_runs_in_the_order_it_came_and_as_there_is_room() -> None:
     assert slots.next() is None
     slots.remove(fourth)
     assert (slots.holds_any, slots.free, slots.ended) == (False, 0, 1)
+
+
+def call(number: int, **unlike: Any) -> Slot:
+    """A job that may follow another in its thread, unless it is unlike that."""
+    job = {
+        "id": number,
+        "token": 1,
+        "alone": False,
+        "delivery": Delivery.AT_LEAST_ONCE,
+        "undoing": None,
+        "timeout": None,
+    }
+    task = {"is_async": False, "soft_timeout": None}
+    task |= {name: value for name, value in unlike.items() if name in task}
+    definition = SimpleNamespace(
+        is_async=task["is_async"], execution=SimpleNamespace(soft_timeout=task["soft_timeout"])
+    )
+    job |= {name: value for name, value in unlike.items() if name in job}
+    made = Slot(
+        cast(Any, SimpleNamespace(**job)),
+        cast(Any, definition),
+        cast(Any, None),
+        unlike.get("elsewhere", False),
+    )
+    made.stopping = unlike.get("stopping", False)
+    return made
+
+
+def full(*held: Slot) -> tuple[Slots, Slot]:
+    """One place, which is taken, and what is held before it."""
+    slots = Slots(1)
+    first = call(0)
+    assert slots.add(first)
+    first.entered = True
+    assert not any(slots.add(each) for each in held)
+    return slots, first
+
+
+def test_a_call_takes_the_place_of_one_that_has_ended() -> None:
+    second, third = call(1), call(2)
+    slots, first = full(second, third)
+    assert slots.follower(first) is second
+    assert (second.entered, slots.held, slots.free) == (True, [third], 0)
+    # It is passed on only once, and is not free when the first is found to have ended.
+    assert slots.follower(first) is None
+    slots.remove(first)
+    assert (slots.free, slots.next(), slots.ended) == (0, None, 1)
+    assert slots.follower(second) is third
+    for each in (second, third):
+        slots.remove(each)
+    assert (slots.free, len(slots), slots.ended) == (1, 0, 3)
+
+
+def test_nothing_follows_one_whose_place_is_free_again() -> None:
+    slots, first = full(call(1))
+    slots.remove(first)
+    assert slots.follower(first) is None
+    assert slots.next() is not None
+
+
+@pytest.mark.parametrize(
+    "unlike",
+    [
+        {"is_async": True},
+        {"elsewhere": True},
+        {"alone": True},
+        {"delivery": Delivery.AT_MOST_ONCE},
+        {"delivery": Delivery.TRANSACTIONAL},
+        {"undoing": "failed"},
+        {"timeout": 30.0},
+        {"soft_timeout": 20.0},
+        {"stopping": True},
+    ],
+    ids=str,
+)
+def test_what_is_no_plain_call_is_left_to_the_event_loop(unlike: dict[str, Any]) -> None:
+    other = call(1, **unlike)
+    slots, first = full(other, call(2))
+    assert slots.follower(first) is None
+    slots.remove(first)
+    assert slots.next() is other
+
+
+def test_what_is_withdrawn_does_not_start() -> None:
+    second, third = call(1), call(2)
+    slots, first = full(second, third)
+    assert slots.withdraw(second)
+    assert slots.follower(first) is third
+    # Neither what runs can be withdrawn, nor what has passed its place on.
+    assert (slots.withdraw(third), slots.withdraw(first)) == (False, False)
+    for each in (first, second, third):
+        slots.remove(each)
+    assert (slots.free, len(slots), slots.ended) == (1, 0, 2)
+
+
+def test_what_waits_for_its_moment_can_be_withdrawn() -> None:
+    slots = Slots(1)
+    soon = call(0)
+    assert slots.add(soon)
+    assert slots.withdraw(soon)
+    slots.remove(soon)
+    assert (slots.free, slots.ended) == (1, 0)
+
+
+def test_nothing_that_is_kept_back_starts() -> None:
+    slots, first = full(call(1))
+    slots.keep_back()
+    assert slots.follower(first) is None
+    slots.remove(first)
+    assert slots.next() is None
 
 
 def test_nothing_is_held_after_everything_was_abandoned() -> None:

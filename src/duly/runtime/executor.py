@@ -45,12 +45,14 @@ class Executor:
         settings: WorkerSettings,
         hands: Hands,
         done: Done,
+        follower: Callable[[Slot], Slot | None],
     ) -> None:
         self._store = store
         self._transaction = transaction
         self._isolation = isolation
         self._payload_limit = settings.payload_limit
         self._done = done
+        self._follower = follower
         self._loop = asyncio.get_running_loop()
         self._hands = hands
         self._coroutines = Coroutines(self._run_on_loop)
@@ -80,8 +82,7 @@ class Executor:
         elif definition.is_async:
             self._coroutines.launch(slot)
         else:
-            limit = self._payload_limit
-            self._send_to_thread(slot, lambda: run_blocking(definition, job, slot.context, limit))
+            self._send_to_thread(slot, lambda: self._called(slot))
 
     def give_up_thread(self) -> None:
         """A thread does not come back: another may take its place."""
@@ -134,7 +135,13 @@ class Executor:
             _report_refusal(slot)
             return None
 
+    def _called(self, slot: Slot) -> Verdict:
+        return run_blocking(slot.definition, slot.job, slot.context, self._payload_limit)
+
     def _send_to_thread(self, slot: Slot, run: Callable[[], Verdict | None]) -> None:
+        self._hands.send(self._errand(slot, run))
+
+    def _errand(self, slot: Slot, run: Callable[[], Verdict | None]) -> Errand:
         def deliver(verdict: Verdict | None, error: BaseException | None) -> None:
             if error is not None:
                 verdict = slot.verdict_when_stopped(error)
@@ -148,14 +155,22 @@ class Executor:
                 except RuntimeError:
                     logger.debug("job %s ended after its worker", slot.job.id)
 
-        slot.errand = Errand(run, deliver)
-        self._hands.send(slot.errand)
+        def follower() -> Errand | None:
+            following = self._follower(slot)
+            if following is None:
+                return None
+            return self._errand(following, lambda: self._called(following))
+
+        slot.errand = Errand(run, deliver, follower)
+        return slot.errand
 
     def _collect(self) -> None:
         self._collecting = False
         while self._done_in_threads:
             slot, verdict = self._done_in_threads.popleft()
             self._done(slot, verdict)
+            # They hold each other: only the garbage collector would clear them away.
+            slot.errand = None
 
 
 def _report_refusal(slot: Slot) -> None:

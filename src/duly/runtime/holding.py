@@ -67,4 +67,5 @@ class Holding:
             return
         self._pace.mistaken()
         for slot in held:
-            self._give_back(slot)
+            if self._slots.withdraw(slot):
+                self._give_back(slot)

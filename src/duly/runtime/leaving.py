@@ -74,7 +74,7 @@ class Leaving:
         """Let jobs finish for `grace` seconds, release the rest, and end."""
         self._begin()
         for slot in self._slots:
-            if not slot.entered:
+            if self._slots.withdraw(slot):
                 self._finish(slot, slot.released())
         deadline = self._loop.time() + grace
         while self._slots and self._loop.time() < deadline:
@@ -119,6 +119,7 @@ class Leaving:
 
     def _begin(self) -> None:
         self._begun = True
+        self._slots.keep_back()
         self._claimer.stop()
 
     def _end(self, ending: Ending) -> None:

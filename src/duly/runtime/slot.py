@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from duly.model.attempt import Failure, Outcome
-from duly.model.job import JobRecord
+from duly.model.job import Delivery, JobRecord
 from duly.policy.verdict import Verdict
 from duly.registry.task import TaskDefinition
 from duly.runtime.attempt import raised, timed_out
@@ -29,6 +29,8 @@ class Slot:
     """Called when a process beside this one is about to run the code."""
     deadline: float | None = None
     """The event loop's moment of the hard time limit."""
+    has_place = False
+    """Whether it is one of those that may run at a time. A place can be passed on by a thread."""
     entered = False
     """Whether its moment has come; until then its code has not started."""
     begun = False
@@ -48,6 +50,21 @@ class Slot:
         self.definition = definition
         self.context = context
         self.elsewhere = elsewhere
+
+    @property
+    def is_plain_call(self) -> bool:
+        """Whether nothing but its code's start is left to do, in a thread, whichever that is."""
+        job = self.job
+        return not (
+            self.definition.is_async
+            or self.elsewhere
+            or job.alone
+            or job.delivery is not Delivery.AT_LEAST_ONCE
+            or job.undoing is not None
+            or job.timeout is not None
+            or self.definition.execution.soft_timeout is not None
+            or self.told_to_stop
+        )
 
     @property
     def told_to_stop(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Iterator
 from uuid import UUID
@@ -20,6 +21,9 @@ class Slots:
         self._running: dict[Slot, None] = {}
         self._taken = 0
         self._held: deque[Slot] = deque()
+        self._lock = threading.Lock()
+        """For what concerns places: a thread may pass one on."""
+        self._kept_back = False
         self._clock = asyncio.get_running_loop().time
         self._filled_at = 0.0
         self._busy = 0.0
@@ -62,27 +66,60 @@ class Slots:
         if not self._running:
             self._filled_at = self._clock()
         self._running[slot] = None
-        if self._taken >= self.size:
-            self._held.append(slot)
-            return False
-        self._taken += 1
-        return True
+        with self._lock:
+            if self._taken >= self.size:
+                self._held.append(slot)
+                return False
+            self._taken += 1
+            slot.has_place = True
+            return True
 
     def next(self) -> Slot | None:
         """The next of those held if there is room for it now: it runs from now on."""
-        if not self._held or self._taken >= self.size:
-            return None
-        self._taken += 1
-        return self._held.popleft()
+        with self._lock:
+            if not self._held or self._kept_back or self._taken >= self.size:
+                return None
+            self._taken += 1
+            slot = self._held.popleft()
+            slot.has_place = True
+            return slot
+
+    def follower(self, ended: Slot) -> Slot | None:
+        """The next of those held, if it is a plain call: it runs from now on, in the place of one
+        whose code has ended. May be asked in any thread."""
+        with self._lock:
+            if not self._held or self._kept_back or not ended.has_place:
+                return None
+            slot = self._held[0]
+            if not slot.is_plain_call:
+                return None
+            self._held.popleft()
+            ended.has_place = False
+            slot.has_place = slot.entered = True
+            return slot
+
+    def keep_back(self) -> None:
+        """None of those held starts any more."""
+        with self._lock:
+            self._kept_back = True
+
+    def withdraw(self, slot: Slot) -> bool:
+        """It is not to start any more; False if it has."""
+        with self._lock:
+            if not slot.entered and not slot.has_place:
+                self._held.remove(slot)
+            return not slot.entered
 
     def remove(self, slot: Slot) -> None:
         """It has ended, or is not to start any more."""
         del self._running[slot]
-        if not slot.entered and slot in self._held:
-            self._held.remove(slot)
-        else:
-            self._taken -= 1
-            self.ended += slot.entered
+        with self._lock:
+            if slot.has_place:
+                self._taken -= 1
+                slot.has_place = False
+            elif not slot.entered and slot in self._held:
+                self._held.remove(slot)
+        self.ended += slot.entered
         if not self._running:
             self._busy += self._clock() - self._filled_at
         self._freed.set()
@@ -98,9 +135,12 @@ class Slots:
         for slot in self:
             slot.close()
             slot.interrupt()
+        with self._lock:
+            for slot in self._running:
+                slot.has_place = False
+            self._held.clear()
+            self._taken = 0
         self._running.clear()
-        self._held.clear()
-        self._taken = 0
 
     def first_deadline(self) -> float | None:
         """The event loop's moment of the first hard time limit; None without one."""

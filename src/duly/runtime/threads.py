@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
-from queue import SimpleQueue
 from typing import Any
 
 from duly.control import TimeLimitExceeded
@@ -20,17 +21,38 @@ SHELTER = 15.0
 
 FIRST_NAP, LONGEST_NAP = 0.0005, 0.02
 
+logger = logging.getLogger("duly.worker")
+
+
+def _nobody() -> Errand | None:
+    """Nothing follows."""
+    return None
+
 
 class Errand:
     """One call in one thread. What it returned or raised is handed to `deliver` in any case."""
 
-    __slots__ = ("_closed", "_deliver", "_interrupted", "_lock", "_run", "_thread", "_too_late")
+    __slots__ = (
+        "_closed",
+        "_deliver",
+        "_interrupted",
+        "_lock",
+        "_run",
+        "_thread",
+        "_too_late",
+        "follower",
+    )
 
     def __init__(
-        self, run: Callable[[], Any], deliver: Callable[[Any, BaseException | None], None]
+        self,
+        run: Callable[[], Any],
+        deliver: Callable[[Any, BaseException | None], None],
+        follower: Callable[[], Errand | None] = _nobody,
     ) -> None:
         self._run = run
         self._deliver = deliver
+        self.follower = follower
+        """Asked when this one is done: what may be done in its place, by the same thread."""
         self._lock = threading.Lock()
         self._thread: int | None = None
         self._too_late = False
@@ -113,23 +135,29 @@ class Errand:
 
 
 class Crew:
-    """Threads that take errands; they are made when needed, up to `size`."""
+    """Threads that take errands; they are made when needed, up to `size`.
+
+    One is called at a time, and calls the next before it does an errand if there are more: errands
+    that wait for something are soon side by side, while those that take microseconds are done by a
+    few threads, one after another. To wake a thread for each takes longer than many of them do.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._errands: SimpleQueue[Errand | None] = SimpleQueue()
+        self._errands: deque[Errand] = deque()
+        self._resting: list[threading.Lock] = []
+        """Locked, one for each thread that waits to be called; who came last is called first."""
+        self._called = False
+        """Whether a thread is on its way that has not looked at the errands yet."""
+        self._closed = False
         self._threads = 0
-        self._idle = 0
         self._lock = threading.Lock()
 
     def send(self, errand: Errand) -> None:
         """Have the errand done by the next free thread."""
-        with self._lock:
-            if self._idle == 0 and self._threads < self._size:
-                self._start()
-            else:
-                self._idle = max(0, self._idle - 1)
-        self._errands.put(errand)
+        self._errands.append(errand)
+        if not self._called:
+            self._call()
 
     def replace_lost(self) -> None:
         """Count one thread less: it does not come back."""
@@ -138,24 +166,68 @@ class Crew:
 
     def close(self) -> None:
         """Let idle threads end."""
-        for _ in range(self._threads):
-            self._errands.put(None)
+        self._closed = True
+        with self._lock:
+            resting, self._resting = self._resting, []
+        for place in resting:
+            place.release()
 
-    def _start(self) -> None:
-        self._threads += 1
-        threading.Thread(target=self._work, name="duly-task", daemon=True).start()
+    def _call(self) -> None:
+        """Have one more look at the errands, if there is one."""
+        with self._lock:
+            if self._called:
+                return
+            if self._resting:
+                self._called = True
+                self._resting.pop().release()
+                return
+            if self._threads >= self._size:
+                return
+            self._called = True
+            self._threads += 1
+        try:
+            threading.Thread(target=self._work, name="duly-task", daemon=True).start()
+        except RuntimeError as error:
+            with self._lock:
+                self._called = False
+                self._threads -= 1
+                self._size = self._threads
+            if not self._size:
+                raise
+            logger.warning("%s: %d blocking tasks run at a time, no more", error, self._size)
 
     def _work(self) -> None:
+        place = threading.Lock()
+        place.acquire()
         while True:
-            errand = self._errands.get()
-            if errand is None:
-                return
+            self._called = False
+            self._do_errands()
+            with self._lock:
+                # Whoever sends one from here on finds this thread at rest.
+                if self._closed:
+                    return
+                if self._errands:
+                    continue
+                self._resting.append(place)
+            place.acquire()
+
+    def _do_errands(self) -> None:
+        """All there are; if one takes long, others see to the rest."""
+        errand: Errand | None = None
+        while True:
+            try:
+                errand = self._errands.popleft()
+            except IndexError:
+                # Only now: what was sent came first.
+                errand = errand and errand.follower()
+                if errand is None:
+                    return
+            if self._errands and not self._called:
+                self._call()
             # Of two interruptions the second may arrive between the call and its delivery; the
             # job is then given up by the hard limit that sent it.
             with suppress(TimeLimitExceeded):
                 errand.perform()
-            with self._lock:
-                self._idle += 1
 
 
 _interrupted: dict[int, Errand] = {}

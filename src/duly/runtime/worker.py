@@ -85,7 +85,7 @@ class Worker:
         self._cancellations = Cancellations(worker_id, store, slots)
         hands = self._surroundings.hands(settings.concurrency)
         self._executor = executor = Executor(
-            store, transaction, isolation, settings, hands, self._finish
+            store, transaction, isolation, settings, hands, self._finish, slots.follower
         )
         self._settler = settler = Settler(store, lease, self._written)
         self._suspicion = suspicion = Suspicion(store, registry, executor, slots)
@@ -241,7 +241,7 @@ class Worker:
             return
         slot.close()
         self._slots.remove(slot)
-        if self._slots.holds_any and not self._leaving.begun:
+        if self._slots.holds_any:
             self._holding.proceed()
         self.finished_jobs += slot.entered
         job = slot.job

@@ -232,7 +232,7 @@ class Claiming(Settling, Marking):
             "touched": not crowded,
             **(marks.parameters if marks else {}),
         }
-        turn = self._turns.wait(demand) if many and crowded and self._crowd.was_seen else None
+        turn = self._turns.wait(demand) if many and crowded and self._crowd.was_seen() else None
         try:
             rows = yield Statement(self.text(text), parameters, turn=turn)
         except GeneratorExit:

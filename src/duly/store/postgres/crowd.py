@@ -59,7 +59,6 @@ class Crowd:
         patient = now < self._since + PATIENCE and now < self._complete + LONGEST
         return patient and now < self._until
 
-    @property
     def was_seen(self) -> bool:
         """Whether there was one a moment ago."""
         return time.monotonic() < self._seen_until

@@ -96,8 +96,11 @@ class _OneThread:
         """Nothing is held."""
 
     def _perform(self, errand: Errand) -> None:
-        with self._loop.set_aside():
-            errand.perform()
+        following: Errand | None = errand
+        while following is not None:
+            with self._loop.set_aside():
+                following.perform()
+            following = following.follower()
 
 
 class _Signal:
