@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,23 +16,26 @@ import psycopg
 import pytest
 
 from duly.model.query import Demand
-from duly.model.settlement import bury, succeed
-from duly.store.operation import Operation, Row, Statement, drive
+from duly.model.settlement import bury, retry, succeed
+from duly.store.operation import Operation, Row, Statement, Steps, drive
 from duly.store.postgres.connection import configure
 from duly.store.postgres.exchange import numbered
+from duly.store.postgres.marks import Marks
 from duly.store.postgres.settling import RUNNING_OF
 from duly.store.postgres.store import PostgresStore
+from duly.store.postgres.suspension import ENDED
 from duly.store.protocol import Verbs
 from duly.store.sqlite.connection import connect, execute
 from duly.store.sqlite.schema import bring_up_to_date
 from duly.store.sqlite.store import SqliteStore
 from tests.support.postgres import fresh_database
-from tests.support.stores import failure
+from tests.support.stores import draft, failure
 
 BACKLOG = 200_000
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 MICROS = int(NOW.timestamp() * 1_000_000)
 WORKER = UUID(int=77)
+ANOTHER_WORKER = UUID(int=78)
 DUE = [UUID(int=(1 << 100) + number) for number in range(1, 11)]
 RUNNING = [UUID(int=(2 << 100) + number) for number in range(1, 11)]
 DEMAND = Demand(worker=WORKER, queues=("default",), tasks=("work",), limit=5, longest_waiting=1)
@@ -67,13 +71,29 @@ EXPECTED_INDEX = {
 }
 
 
+def asking(text: str, values: dict[str, Any]) -> Steps[list[Row]]:
+    return (yield Statement(text, values))
+
+
+BESIDE: dict[str, Callable[[PostgresStore], Operation[Any]]] = {
+    "begin": lambda store: store.begin(RUNNING[0], 1, NOW),
+    "wake": lambda store: Operation(lambda: store._wake(DUE, NOW)),
+    "retry": lambda store: store.settle(
+        [retry(job_id, 1, timedelta(0), failure()) for job_id in RUNNING], NOW
+    ),
+    "whose children have ended": lambda store: Operation(
+        lambda: asking(store.text(ENDED), {"jobs": DUE, "children": RUNNING})
+    ),
+    "submit with a key": lambda store: store.enqueue([draft(task="work", key="key")], NOW),
+}
+
 FOR_MANY = " for many"
 
 
 def _operation(name: str, store: Verbs) -> Operation[Any]:
     if isinstance(store, PostgresStore):
         store.expects_many = name.endswith(FOR_MANY)
-    operation: Operation[Any] = OPERATIONS[name.removesuffix(FOR_MANY)](store)
+    operation: Operation[Any] = (OPERATIONS | BESIDE)[name.removesuffix(FOR_MANY)](store)
     return operation
 
 
@@ -157,6 +177,8 @@ class _Cost:
     scanned: bool
     rows: float
     pages: int
+    from_end_to_end: set[str]
+    """The tables that were read by an index, but whole."""
 
 
 def _explained(connection: psycopg.Connection[Any], statement: Statement) -> _Cost:
@@ -187,6 +209,11 @@ def _explained(connection: psycopg.Connection[Any], statement: Statement) -> _Co
             for node in on_jobs
         ),
         pages=plan["Shared Hit Blocks"] + plan["Shared Read Blocks"],
+        from_end_to_end={
+            node["Relation Name"]
+            for node in scans
+            if node["Node Type"].startswith("Index") and "Index Cond" not in node
+        },
     )
 
 
@@ -223,6 +250,87 @@ def test_postgres(
     assert used <= {expected, "jobs_pkey"}
     assert sum(cost.rows for cost in costs) <= 200
     assert sum(cost.pages for cost in costs) <= 3000
+
+
+GONE = 20_000
+EMPTIED = ("jobs", "keys", "attempts")
+
+
+@pytest.fixture(scope="module")
+def behind_horizon(
+    postgres_server: str,
+) -> Iterator[tuple[PostgresStore, psycopg.Connection[Any]]]:
+    """Many jobs were there, a transaction is open that can still see them, and a vacuum has noted
+    that there are none: the planner takes reading all for the cheapest way."""
+    with (
+        fresh_database(postgres_server) as url,
+        psycopg.connect(url, autocommit=True) as connection,
+        psycopg.connect(url) as open_for_long,
+    ):
+        store = PostgresStore(url)
+        store.migrate()
+        for table in EMPTIED:
+            connection.execute(f"ALTER TABLE duly.{table} SET (autovacuum_enabled = off)".encode())
+        open_for_long.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        open_for_long.execute("SELECT count(*) FROM duly.jobs")
+        for state in ("pending", "running"):
+            _fill(connection, GONE // 2, state)
+        connection.execute(
+            "INSERT INTO duly.keys (task, key, job_id) SELECT task, id::text, id FROM duly.jobs"
+        )
+        connection.execute(
+            "INSERT INTO duly.attempts (job_id, token, number, generation, started_at, ended_at,"
+            " outcome) SELECT id, 1, 1, 1, run_at, run_at, 'failed' FROM duly.jobs"
+        )
+        for table in EMPTIED:
+            connection.execute(f"DELETE FROM duly.{table}".encode())
+            connection.execute(f"VACUUM duly.{table}".encode())
+        for ids, state in ((DUE, "pending"), (RUNNING, "running")):
+            _fill(connection, len(ids), state, WORKER)
+            connection.execute(
+                "UPDATE duly.jobs SET id = given.id FROM unnest(%s) WITH ORDINALITY given (id, n)"
+                " WHERE state = %s AND run_at = %s - n * interval '1 s'",
+                (ids, state, NOW),
+            )
+        connection.execute("INSERT INTO duly.lanes VALUES ('default', 'work', 5)")
+        connection.execute(
+            "INSERT INTO duly.workers VALUES (%s, 'w', 'm', 1, 1, '{}', '{}', '1', %s, %s)",
+            (WORKER, NOW, NOW + timedelta(hours=1)),
+        )
+        configure(connection)
+        connection.autocommit = False
+        yield store, connection
+        connection.rollback()
+
+
+@pytest.mark.parametrize("name", [*OPERATIONS, "claim" + FOR_MANY, *BESIDE])
+@pytest.mark.parametrize("marked", [False, True])
+def test_behind_an_open_transaction_no_table_is_read_from_end_to_end(
+    name: str,
+    marked: bool,
+    behind_horizon: tuple[PostgresStore, psycopg.Connection[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, connection = behind_horizon
+    if marked:
+        now = time.monotonic()
+        start = {("default", "work", 5): (NOW - timedelta(seconds=len(DUE)), UUID(int=0))}
+        monkeypatch.setattr(store, "_marks", Marks(start, NOW, now, now))
+    read: set[str] = set()
+
+    def execute_explained(statement: Statement) -> list[Row]:
+        with connection.cursor(binary=True) as cursor:
+            connection.execute("SAVEPOINT explained")
+            cost = _explained(connection, statement)
+            read.update(cost.from_end_to_end)
+            assert not cost.scanned
+            connection.execute("ROLLBACK TO explained")
+            cursor.execute(statement.text.encode(), statement.parameters)
+            return cursor.fetchall() if cursor.description is not None else []
+
+    drive(_operation(name, store).start(), execute_explained)
+    connection.rollback()
+    assert not read & set(EMPTIED)
 
 
 def test_postgres_claims_what_is_due(
@@ -345,8 +453,10 @@ def test_a_plan_kept_from_an_empty_table_serves_a_backlog(name: str, postgres_ur
     assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] <= 1000
 
 
-def _fill(connection: psycopg.Connection[Any], count: int, state: str) -> None:
-    worker = UUID(int=78) if state == "running" else None
+def _fill(
+    connection: psycopg.Connection[Any], count: int, state: str, owner: UUID = ANOTHER_WORKER
+) -> None:
+    worker = owner if state == "running" else None
     connection.execute(
         (
             f"INSERT INTO duly.jobs ({COLUMNS}) SELECT gen_random_uuid(), 'work', 'default', 5,"

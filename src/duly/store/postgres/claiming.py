@@ -8,7 +8,7 @@ from functools import lru_cache
 from uuid import UUID
 
 from duly.errors import LeaseLost
-from duly.model.job import JobRecord
+from duly.model.job import JobRecord, State
 from duly.model.query import Demand, Due
 from duly.store.operation import Operation, Statement, Steps
 from duly.store.postgres.crowd import Crowd, View
@@ -23,6 +23,7 @@ from duly.store.postgres.rows import (
     alike_records,
     columns,
     job_record,
+    now_in,
     utc,
 )
 from duly.store.postgres.settling import Settling
@@ -180,7 +181,7 @@ FROM lanes CROSS JOIN LATERAL (
 BEGIN = f"""
 WITH {CLOCK}
 UPDATE {{schema}}.jobs SET started_at = {NOW}
-WHERE id = %(job)s::uuid AND token = %(token)s AND state = 'running' AND started_at IS NULL
+WHERE id = %(job)s::uuid AND token = %(token)s AND {now_in(State.RUNNING)} AND started_at IS NULL
 RETURNING id
 """
 

@@ -16,7 +16,7 @@ from duly.store.postgres.claiming import Claiming
 from duly.store.postgres.finishing import UNDO_FIRST
 from duly.store.postgres.reading import TABLES
 from duly.store.postgres.reopening import FORGIVE_STEPS, reopened
-from duly.store.postgres.rows import CLOCK, COLUMNS, NOW
+from duly.store.postgres.rows import CLOCK, COLUMNS, NOW, now_in
 from duly.store.postgres.submission import HOLD, INHERIT, INSTANT, TAKE_OVER
 from duly.store.records import REASON_CANCELLED, REASON_EXPIRED
 
@@ -57,7 +57,7 @@ SELECT {reopened(State.PENDING, NOW, "raised.id = ANY(%(keeping)s::uuid[])")} FR
 RUN_NOW = f"""
 WITH {CLOCK}
 UPDATE {{schema}}.jobs SET run_at = least(run_at, {NOW})
-WHERE id = ANY(%(jobs)s::uuid[]) AND state = 'pending' RETURNING id
+WHERE id = ANY(%(jobs)s::uuid[]) AND {now_in(State.PENDING)} RETURNING id
 """
 EXPIRED = f"""
 WITH {CLOCK}

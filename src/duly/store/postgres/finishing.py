@@ -33,19 +33,17 @@ def leaving(source: str, state: str, first_token: int = 2) -> str:
     """
     return f"""
 let_go AS (
-    DELETE FROM {{schema}}.keys USING {source} ended
-    WHERE ended.key IS NOT NULL AND ended.key_window IS NULL
-    AND (keys.task, keys.key, keys.job_id) = (ended.task, ended.key, ended.id)
+    DELETE FROM {{schema}}.keys WHERE {_those(source, "key_window IS NULL")}
 ),
 kept AS (
     UPDATE {{schema}}.keys SET held_until = {NOW} + make_interval(secs => ended.key_window)
     FROM {source} ended
-    WHERE ended.key IS NOT NULL AND ended.key_window IS NOT NULL
-    AND (keys.task, keys.key, keys.job_id) = (ended.task, ended.key, ended.id)
+    WHERE {_those(source, "key_window IS NOT NULL")} AND keys.job_id = ended.id
 ),
 earlier AS (
-    DELETE FROM {{schema}}.attempts USING {source} ended
-    WHERE ended.archived AND ended.token >= {first_token} AND attempts.job_id = ended.id
+    DELETE FROM {{schema}}.attempts WHERE job_id = ANY(ARRAY(
+        SELECT id FROM {source} WHERE archived AND token >= {first_token}
+    ))
     RETURNING {attempt_columns("attempts")}
 ),
 moved AS (
@@ -53,6 +51,17 @@ moved AS (
     SELECT {ATTEMPT_LIST} FROM earlier
 ),
 {tell_schedules(source, state)}"""
+
+
+def _those(source: str, condition: str) -> str:
+    """The condition of a key to be of one of those jobs that meet another. Put as a join, it would
+    have all keys read where the planner believes that there are none."""
+    wanted = {"task": "task", "key": "key", "job_id": "id"}
+    return " AND ".join(
+        f"keys.{column} = ANY(ARRAY("
+        f"SELECT {name} FROM {source} WHERE key IS NOT NULL AND {condition}))"
+        for column, name in wanted.items()
+    )
 
 
 def cancelled(reason: str) -> str:
@@ -68,8 +77,8 @@ parents AS MATERIALIZED (
     ORDER BY id FOR UPDATE
 ),
 parents_woken AS (
-    UPDATE {{schema}}.jobs SET state = 'pending', run_at = {NOW} FROM parents
-    WHERE jobs.id = parents.id AND parents.state = 'waiting'
+    UPDATE {{schema}}.jobs SET state = 'pending', run_at = {NOW}
+    WHERE id = ANY(ARRAY(SELECT id FROM parents WHERE state = 'waiting'))
 ),
 {leaving("gone", "'cancelled'", first_token=1)}"""
 

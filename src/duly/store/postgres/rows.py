@@ -12,6 +12,7 @@ from msgspec.structs import astuple
 from duly.model.attempt import Attempt, Outcome
 from duly.model.job import Delivery, JobRecord, State
 from duly.model.worker import Worker
+from duly.policy.states import LIVE
 from duly.store.operation import Row
 from duly.store.records import ATTEMPT_COLUMNS, JOB_COLUMNS, failure_of
 
@@ -63,6 +64,16 @@ def texts(values: Iterable[Any]) -> list[str]:
 def listed(values: Iterable[Any]) -> str:
     """The values of an enumeration as the inside of an SQL list."""
     return ", ".join(f"'{value}'" for value in texts(values))
+
+
+def now_in(state: State) -> str:
+    """The condition of a live job that is looked up by its id to be in a state.
+
+    `state = ...` would let the planner read the index of all that are in it instead, where it
+    believes that there are none. As an expression it has no statistics, which are as a rule of
+    another moment.
+    """
+    return f"jobs.state || '' NOT IN ({listed(LIVE - {state})})"
 
 
 def utc(value: datetime) -> datetime:

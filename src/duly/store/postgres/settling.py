@@ -14,7 +14,7 @@ from duly.model.job import State
 from duly.model.query import Reaped
 from duly.model.settlement import Settlement
 from duly.policy.reaping import after_crash
-from duly.policy.states import CHARGED, FINAL, LIVE
+from duly.policy.states import CHARGED, FINAL
 from duly.store.advancing import advance
 from duly.store.operation import Operation, Row, Statement, Steps, Wake
 from duly.store.postgres.finishing import ATTEMPT_LIST, FINISH, leaving, past_attempts
@@ -26,25 +26,33 @@ from duly.store.postgres.rows import (
     columns,
     job_record,
     listed,
+    now_in,
     utc,
 )
 from duly.store.postgres.submission import INSTANT, Submission
 from duly.store.postgres.suspension import Suspension
 from duly.store.records import REASON_CANCELLED, due_after, wakes_of, with_until
 
-# A running job. Put this way, because `state = 'running'` would let the planner read the index of
-# all running jobs instead of looking up a few by id; and as an expression, which has no statistics:
-# they are as a rule of a moment at which hardly any job ran, and a join with what is taken for a
-# single row is a loop over all pairs.
-HELD = f"jobs.state || '' NOT IN ({listed(LIVE - {State.RUNNING})})"
+HELD = now_in(State.RUNNING)
 OUTSIDE_FLOWS = "num_nulls(jobs.flow_id) <> 0"
-# What a settlement may touch. The array says once more what the join says, and keeps even a plan
-# that was made for an empty table from reading all jobs. How long it is the planner must not know:
-# for some hundred it reads a table of some ten thousand from end to end.
-MINE = (
-    "jobs.id = ANY(ARRAY(SELECT job FROM input)) AND jobs.id = input.job"
-    f" AND jobs.token = input.token AND {HELD}"
-)
+# What a settlement may touch. Nothing is joined with the table of jobs: where the planner believes
+# that there are none, as after a vacuum behind a transaction that somebody leaves open, it would
+# read them all, or compare every job with every settlement. The array is looked up by the index;
+# how long it is the planner must not know: for some hundred it reads a table of some ten thousand
+# from end to end. The pairs become a hash table: a condition within a CASE is made no join of.
+MINE = f"""jobs.id = ANY(ARRAY(SELECT job FROM input))
+    AND CASE WHEN (jobs.id, jobs.token) IN (SELECT job, token FROM input) THEN true ELSE false END
+    AND {HELD}"""
+
+
+def with_input(jobs: str) -> str:
+    """Those jobs, each with its settlement. A full join is never a loop over all pairs; the
+    condition that makes it an ordinary one is hidden from the planner."""
+    return (
+        f"{jobs} FULL JOIN input ON input.job = {jobs}.id"
+        f" WHERE CASE WHEN {jobs}.id IS NULL THEN false ELSE true END"
+    )
+
 
 # The fast path: what nearly every settlement is. The archived job tells of the attempt. A job of a
 # flow is left alone: its end moves the flow on, which takes a transaction and a lock on the flow.
@@ -55,9 +63,7 @@ input AS MATERIALIZED (
         AS settlement (job, token, result)
 ),
 gone AS (
-    DELETE FROM {{schema}}.jobs USING input
-    WHERE {MINE} AND {OUTSIDE_FLOWS}
-    RETURNING {columns("jobs", result="input.result AS result")}, true AS archived
+    DELETE FROM {{schema}}.jobs WHERE {MINE} AND {OUTSIDE_FLOWS} RETURNING {columns("jobs")}
 ),
 archived AS (
     INSERT INTO {{schema}}.archive ({COLUMNS})
@@ -65,6 +71,7 @@ archived AS (
     columns(
         "gone",
         state="'succeeded'",
+        result="input.result",
         finished_at=NOW,
         reason="NULL",
         error_type="NULL",
@@ -72,10 +79,14 @@ archived AS (
         error_traceback="NULL",
         error_fingerprint="NULL",
     )
-} FROM gone
+} FROM {with_input("gone")}
+),
+burdened AS MATERIALIZED (
+    SELECT * FROM gone WHERE token > 1 OR key IS NOT NULL OR schedule_id IS NOT NULL
 ),
 encumbered AS MATERIALIZED (
-    SELECT * FROM gone WHERE token > 1 OR key IS NOT NULL OR schedule_id IS NOT NULL
+    SELECT {columns("burdened", result="input.result AS result")}, true AS archived
+    FROM {with_input("burdened")}
 ),
 {leaving("encumbered", "'succeeded'")}
 SELECT count(*) = cardinality(%(jobs)s::uuid[]),
@@ -96,21 +107,23 @@ input AS MATERIALIZED (
         AS settlement (job, token, outcome, state, delay, result, reason,
             error_type, error_message, error_traceback, error_fingerprint, crashed_alone)
 ),
+mine AS MATERIALIZED (
+    SELECT {columns("jobs")} FROM {{schema}}.jobs WHERE {MINE} ORDER BY id FOR UPDATE
+),
 held AS MATERIALIZED (
     SELECT {
     columns(
-        "jobs",
-        attempt=f"jobs.attempt - (input.outcome NOT IN ({listed(CHARGED)}))::integer AS attempt",
-        crashes="jobs.crashes + input.crashed_alone::integer AS crashes",
+        "mine",
+        attempt=f"mine.attempt - (input.outcome NOT IN ({listed(CHARGED)}))::integer AS attempt",
+        crashes="mine.crashes + input.crashed_alone::integer AS crashes",
         result="input.result AS result",
         reason="input.reason AS reason",
     )
-}, jobs.reason AS asked_for, jobs.attempt AS number, input.outcome, input.delay,
+}, mine.reason AS asked_for, mine.attempt AS number, input.outcome, input.delay,
         input.state AS wanted,
         input.error_type AS new_type, input.error_message AS new_message,
         input.error_traceback AS new_traceback, input.error_fingerprint AS new_fingerprint
-    FROM input JOIN {{schema}}.jobs ON {MINE}
-    ORDER BY jobs.id FOR UPDATE OF jobs
+    FROM {with_input("mine")}
 ),
 decided AS MATERIALIZED (
     SELECT *, CASE WHEN undoes_first THEN 'pending' ELSE aim END AS next,
@@ -134,7 +147,7 @@ ending AS MATERIALIZED (
     SELECT *, next <> 'dead' AS archived FROM decided WHERE next IN ({listed(FINAL)})
 ),
 gone AS (
-    DELETE FROM {{schema}}.jobs USING ending WHERE jobs.id = ending.id
+    DELETE FROM {{schema}}.jobs WHERE id = ANY(ARRAY(SELECT id FROM ending))
 ),
 archived AS (
     INSERT INTO {{schema}}.archive ({COLUMNS})
@@ -162,7 +175,8 @@ back AS (
             CASE WHEN new_type IS NULL THEN decided.error_traceback ELSE new_traceback END,
         error_fingerprint =
             CASE WHEN new_type IS NULL THEN decided.error_fingerprint ELSE new_fingerprint END
-    FROM decided WHERE jobs.id = decided.id AND next NOT IN ({listed(FINAL)})
+    FROM decided WHERE jobs.id = ANY(ARRAY(SELECT id FROM decided))
+    AND jobs.id = decided.id AND next NOT IN ({listed(FINAL)})
 ),
 attempt AS (
     INSERT INTO {{schema}}.attempts ({ATTEMPT_LIST})

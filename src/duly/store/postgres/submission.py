@@ -128,13 +128,17 @@ RETURNING job_id
 TAKE_OVER = """
 UPDATE {schema}.keys held SET job_id = wanted.job_id, held_until = NULL
 FROM unnest(%(tasks)s::text[], %(keys)s::text[], %(jobs)s::uuid[]) AS wanted (task, key, job_id)
-WHERE (held.task, held.key) = (wanted.task, wanted.key) AND held.held_until <= %(now)s
+WHERE held.task = ANY(%(tasks)s::text[]) AND held.key = ANY(%(keys)s::text[])
+AND (held.task, held.key) = (wanted.task, wanted.key) AND held.held_until <= %(now)s
 RETURNING wanted.job_id
 """
 HOLDERS = """
-SELECT held.task, held.key, held.job_id
+SELECT wanted.task, wanted.key, held.job_id
 FROM unnest(%(tasks)s::text[], %(keys)s::text[]) AS wanted (task, key)
-JOIN {schema}.keys held ON (held.task, held.key) = (wanted.task, wanted.key)
+CROSS JOIN LATERAL (
+    SELECT job_id FROM {schema}.keys
+    WHERE (keys.task, keys.key) = (wanted.task, wanted.key) LIMIT 1
+) held
 """
 # The holder's job is not to be found: its retention has passed before its key's window.
 INHERIT = """

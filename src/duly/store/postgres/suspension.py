@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from duly.model.job import State
 from duly.model.settlement import Settlement
 from duly.store.operation import Statement, Steps
-from duly.store.postgres.rows import CLOCK, NOW, InSchema
+from duly.store.postgres.rows import CLOCK, NOW, InSchema, now_in
 from duly.store.postgres.step_rows import KEEP_DONE, STEP_LIST, STEP_TYPES, step_values
 
 SLOTS = 64
@@ -74,17 +75,19 @@ WHERE EXISTS (SELECT FROM {{schema}}.events WHERE {FITTING})
 ENDED = """
 SELECT DISTINCT wanted.job FROM unnest(%(jobs)s::uuid[], %(children)s::uuid[])
     AS wanted (job, child)
-WHERE NOT EXISTS (SELECT FROM {schema}.jobs WHERE jobs.id = wanted.child)
+LEFT JOIN LATERAL (
+    SELECT true AS lives FROM {schema}.jobs WHERE jobs.id = wanted.child LIMIT 1
+) there ON true WHERE lives IS NULL
 """
 LOOK_AGAIN = f"""
 WITH {CLOCK}
 UPDATE {{schema}}.jobs SET run_at = least(run_at, {NOW} + interval '{SECOND_LOOK}')
-WHERE id = ANY(%(jobs)s::uuid[]) AND state = 'waiting'
+WHERE id = ANY(%(jobs)s::uuid[]) AND {now_in(State.WAITING)}
 """
 WAKE = f"""
 WITH {CLOCK},
 asleep AS MATERIALIZED (
-    SELECT id FROM {{schema}}.jobs WHERE id = ANY(%(jobs)s::uuid[]) AND state = 'waiting'
+    SELECT id FROM {{schema}}.jobs WHERE id = ANY(%(jobs)s::uuid[]) AND {now_in(State.WAITING)}
     ORDER BY id FOR UPDATE
 )
 UPDATE {{schema}}.jobs SET state = 'pending', run_at = {NOW}
