@@ -20,7 +20,7 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
     kinds = [
         (f"async tasks, {CORES} processes", "noop", CORES, Target(0.5)),
         ("async tasks, 1 process", "noop", 1, None),
-        (f"sync tasks, {CORES} processes", "noop_blocking", CORES, None),
+        (f"sync tasks, {CORES} processes", "noop_blocking", CORES, Target(0.5)),
     ]
     return [
         Figure(

@@ -221,6 +221,20 @@ def test_a_stale_token_does_not_stand_in_the_way_of_the_right_one(scene: Scene) 
         succeed(taken.id, taken.token, "2"),
     ) == [False, False, True]
     assert scene.get(taken.id).result == "2"
+    assert [attempt.token for attempt in scene.attempts(taken.id)] == [stale.token, taken.token]
+
+
+def test_a_stale_token_does_not_stand_in_the_way_of_the_right_failure(scene: Scene) -> None:
+    scene.submit(max_attempts=5)
+    scene.fail(stale := scene.take())
+    taken = scene.take()
+    assert scene.settle(
+        bury(taken.id, stale.token, "too late", failure("stale")),
+        retry(taken.id, taken.token, timedelta(0), failure("right")),
+    ) == [False, True]
+    job = scene.get(taken.id)
+    assert (job.state, job.error) == (State.PENDING, failure("right"))
+    assert [attempt.token for attempt in scene.attempts(taken.id)] == [stale.token, taken.token]
 
 
 def test_a_mixed_batch_is_answered_in_order(scene: Scene) -> None:

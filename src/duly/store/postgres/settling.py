@@ -49,7 +49,7 @@ def with_input(jobs: str) -> str:
     """Those jobs, each with its settlement. A full join is never a loop over all pairs; the
     condition that makes it an ordinary one is hidden from the planner."""
     return (
-        f"{jobs} FULL JOIN input ON input.job = {jobs}.id"
+        f"{jobs} FULL JOIN input ON input.job = {jobs}.id AND input.token = {jobs}.token"
         f" WHERE CASE WHEN {jobs}.id IS NULL THEN false ELSE true END"
     )
 
