@@ -10,7 +10,7 @@ import pytest
 from duly.errors import KeyConflict
 from duly.model.job import KeyPolicy, State
 from duly.model.query import Replay
-from duly.model.settlement import cancel, release, snooze
+from duly.model.settlement import cancel, release, snooze, succeed
 from tests.support.stores import Scene, draft
 
 RETURN, REPLACE, REJECT = KeyPolicy.RETURN, KeyPolicy.REPLACE, KeyPolicy.REJECT
@@ -119,6 +119,29 @@ def test_a_succeeded_job_lets_go_of_its_key(scene: Scene) -> None:
     scene.submit(key="k")
     scene.succeed(scene.take())
     assert scene.enqueue(draft(key="k", key_policy=REJECT))[0].created
+
+
+@pytest.mark.parametrize("window", [None, 60.0])
+def test_jobs_that_end_together_let_go_of_their_own_keys_only(
+    scene: Scene, window: float | None
+) -> None:
+    ending = [
+        scene.submit(task=task, key=key, key_window=window)
+        for task, key in (("one", "a"), ("two", "b"))
+    ]
+    staying = [scene.submit(task=task, key=key) for task, key in (("one", "b"), ("two", "a"))]
+    taken = {job.id: job for job in scene.claim(scene.hire(), tasks=("one", "two"))}
+    assert scene.settle(*(succeed(job.id, taken[job.id].token, "1") for job in ending)) == [
+        True,
+        True,
+    ]
+    for job in staying:
+        assert scene.submit(task=job.task, key=job.key).id == job.id
+    for job in ending:
+        assert (scene.submit(task=job.task, key=job.key).id == job.id) is (window is not None)
+    scene.advance(60.0)
+    for job in staying:
+        assert scene.submit(task=job.task, key=job.key).id == job.id
 
 
 def test_a_dead_job_lets_go_of_its_key(scene: Scene) -> None:

@@ -136,6 +136,22 @@ def test_a_zombie_suspends_nothing(scene: Scene) -> None:
     assert steps_of(scene, taken) == {}
 
 
+def test_a_zombie_beside_the_right_one_suspends_nothing(scene: Scene) -> None:
+    scene.submit()
+    zombie = scene.take()
+    scene.crash(zombie)
+    taken = scene.take()
+    assert scene.settle(
+        suspend(zombie.id, zombie.token, wait_event(zombie, "stale")),
+        suspend(taken.id, taken.token, wait_event(taken, "right")),
+    ) == [False, True]
+    assert sorted(steps_of(scene, taken)) == ["right"]
+    emit(scene, "stale")
+    assert scene.state(taken.id) is State.WAITING
+    emit(scene, "right")
+    assert scene.state(taken.id) is State.PENDING
+
+
 def test_a_job_started_by_a_step_is_stored_with_it_or_not_at_all(scene: Scene) -> None:
     scene.submit()
     zombie = scene.take()

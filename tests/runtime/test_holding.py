@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+import duly
 from duly import App, State
-from duly.runtime import holding
+from duly.runtime import executor, holding, limits
 from duly.runtime.executor import Executor
 from duly.runtime.pace import Pace
 from duly.runtime.slot import Slot
 from duly.runtime.slots import Slots
+from duly.runtime.worker import Worker
 from tests.support.fleet import until
 
 CLAIMED = 20
@@ -115,6 +121,72 @@ def test_what_cannot_start_soon_is_given_back(app: App) -> None:
     go.set()
     assert [job.result(timeout=60) for job in jobs[1:]] == list(range(5))
     app.stop()
+
+
+def test_what_is_given_back_with_a_worker_that_gives_up_does_not_start_later(
+    app: App, patient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task(timeout=0.1)
+    def stuck() -> None:
+        while not end.is_set():
+            with suppress(duly.TimeLimitExceeded):
+                time.sleep(0.01)
+
+    @app.task
+    def neighbour() -> None:
+        assert go.wait(60)
+        ended.set()
+
+    @app.task
+    def quick(number: int) -> int:
+        ran.append(number)
+        return number
+
+    monkeypatch.setattr(limits, "REACTION", 0.1)
+    end, go, ended = threading.Event(), threading.Event(), threading.Event()
+    ran: list[int] = []
+    jobs = [stuck.enqueue(), neighbour.enqueue(), *(quick.enqueue(n) for n in range(4))]
+    app.start(workers=2)
+    # Whoever takes the place of the worker that gave up runs them, each once.
+    assert [job.result(timeout=60) for job in jobs[2:]] == list(range(4))
+    go.set()
+    assert ended.wait(60)
+    end.set()
+    app.stop()
+    assert sorted(ran) == list(range(4))
+
+
+def test_what_has_no_thread_is_given_back(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.task
+    def quick(number: int) -> int:
+        return number
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name == "duly-task" and not refused:
+            refused.append(True)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    start = threading.Thread.start
+    refused: list[bool] = []
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    monkeypatch.setattr(executor, "PAUSE", 0.01)
+    jobs = [quick.enqueue(number) for number in range(3)]
+    with app.running(workers=1):
+        assert [job.result(timeout=60) for job in jobs] == list(range(3))
+    assert refused
+    assert jobs[0].refresh().record.attempt == 1
+    assert {attempt.outcome.value for attempt in jobs[0].attempts()} == {"released", "succeeded"}
+
+
+def test_a_thread_does_not_go_on_without_a_lease() -> None:
+    def follower(remaining: float) -> object:
+        slots = SimpleNamespace(follower=lambda ended: "the next")
+        lease = SimpleNamespace(remaining=lambda: remaining)
+        worker = SimpleNamespace(_slots=slots, lease=lease)
+        return Worker._follower(cast(Worker, worker), cast(Slot, None))
+
+    assert (follower(0.1), follower(0.0)) == ("the next", None)
 
 
 def test_what_is_given_back_does_not_count_as_run(app: App) -> None:

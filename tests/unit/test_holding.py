@@ -104,6 +104,29 @@ def test_what_would_take_long_is_given_back_although_some_have_ended(bench: Benc
     assert (len(bench.given_back), bench.mistakes) == (3 * LONGER + 1, 1)
 
 
+def test_what_a_thread_has_just_started_is_not_given_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.hold(3)
+    started = bench.slots.held[1]
+    withdraw = bench.slots.withdraw
+    monkeypatch.setattr(
+        bench.slots, "withdraw", lambda slot: slot is not started and withdraw(slot)
+    )
+    bench.timers.ring()
+    assert len(bench.given_back) == 2
+    assert started not in bench.given_back
+
+
+def test_a_look_is_not_for_what_is_held_later(bench: Bench) -> None:
+    bench.hold(1)
+    assert bench.holding.looks
+    # A thread goes on with it.
+    bench.slots.withdraw(bench.slots.held[0])
+    bench.holding.proceed()
+    assert (bench.holding.looks, bench.timers.set) == (False, [])
+
+
 def test_nobody_looks_any_more_when_nothing_is_held(bench: Bench) -> None:
     bench.hold(2)
     assert len(bench.timers.set) == 1

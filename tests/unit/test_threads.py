@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from duly.runtime import threads as threads_module
 from duly.runtime.shelter import Swallowed
 from duly.runtime.threads import Crew, Errand
 from duly.store.interruptions import put_off, raise_what_was_put_off
+from tests.support.stores import until
 
 INTERRUPTED_THEN_TRACED = """
 import sys
@@ -248,12 +250,29 @@ def test_a_thread_that_does_not_come_back_is_replaced() -> None:
     calls = Calls(crew)
     go = threading.Event()
     calls.send(lambda: go.wait(PATIENCE))
-    crew.replace_lost()
     calls.send(lambda: "done")
+    crew.replace_lost()
     assert calls.ended(1) == ["done"]
     go.set()
     calls.ended()
     crew.close()
+
+
+class Starts:
+    """Refuses to start threads while it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.refused = True
+        self.when_asked: Callable[[], None] = lambda: None
+        start = threading.Thread.start
+
+        def start_or_refuse(thread: threading.Thread) -> None:
+            if thread.name == "duly-task" and self.refused:
+                self.when_asked()
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_or_refuse)
 
 
 def test_where_no_thread_can_be_started_those_that_run_do_the_work(
@@ -262,11 +281,7 @@ def test_where_no_thread_can_be_started_those_that_run_do_the_work(
     calls = Calls(crew)
     calls.send(lambda: "first")
     calls.ended()
-
-    def refuse(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    starts = Starts(monkeypatch)
     go = threading.Event()
     calls.send(lambda: go.wait(PATIENCE))
     for _ in range(3):
@@ -274,7 +289,66 @@ def test_where_no_thread_can_be_started_those_that_run_do_the_work(
     go.set()
     assert calls.ended() == ["first", True, "next", "next", "next"]
     assert [each.getMessage() for each in caplog.records] == [
-        "can't start new thread: 1 blocking tasks run at a time, no more"
+        "can't start new thread: 1 run blocking tasks for now"
     ]
-    with pytest.raises(RuntimeError, match="can't start"):
-        Crew(SIZE).send(calls.errand(lambda: None))
+    starts.refused = False
+    both = threading.Barrier(2)
+    for _ in range(2):
+        calls.send(lambda: both.wait(PATIENCE) < 2)
+    assert calls.ended()[5:] == [True, True]
+
+
+def test_without_any_thread_the_sender_is_told_and_may_try_again(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(crew)
+    starts = Starts(monkeypatch)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="can't start"):
+            crew.send(calls.errand(lambda: "refused"))
+    starts.refused = False
+    calls.send(lambda: "done")
+    assert calls.ended() == ["done"]
+
+
+def test_who_comes_to_rest_while_no_thread_can_be_started_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    crew = Crew(2)
+    calls = Calls(crew)
+    go = threading.Event()
+    calls.send(lambda: go.wait(PATIENCE))
+    starts = Starts(monkeypatch)
+
+    def rest_and_send() -> None:
+        starts.when_asked = lambda: None
+        go.set()
+        until(lambda: len(crew._resting) == 1)
+        # Whoever sends now believes that a thread is on its way.
+        calls.send(lambda: "second")
+
+    starts.when_asked = rest_and_send
+    calls.send(lambda: "first")
+    assert calls.ended() == [True, "first", "second"]
+    crew.close()
+
+
+def test_what_is_sent_when_a_thread_is_about_to_rest_is_not_forgotten() -> None:
+    class Errands(deque[Errand]):
+        """Something comes at the moment at which there is nothing."""
+
+        def popleft(self) -> Errand:
+            try:
+                return super().popleft()
+            except IndexError:
+                if late:
+                    crew.send(late.pop())
+                raise
+
+    crew = Crew(1)
+    calls = Calls(crew)
+    late = [calls.errand(lambda: "late")]
+    crew._errands = Errands()
+    crew.send(calls.errand(lambda: "first"))
+    assert calls.ended(2) == ["first", "late"]
+    crew.close()

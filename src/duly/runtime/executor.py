@@ -30,6 +30,9 @@ from duly.store.protocol import Store
 
 logger = logging.getLogger("duly.worker")
 
+PAUSE = 1.0
+"""After how many seconds a job is given back for which there is no thread."""
+
 Done = Callable[[Slot, Verdict | None], None]
 """Called on the event loop with the verdict, or None when there is nothing left to settle."""
 
@@ -96,8 +99,7 @@ class Executor:
     async def _run_on_loop(self, slot: Slot) -> None:
         verdict: Verdict | None
         try:
-            if slot.told_to_stop:
-                raise asyncio.CancelledError("told to stop before it began")
+            _refuse_what_was_stopped(slot)
             if slot.job.undoing is not None:
                 verdict = await run_compensations(slot.job, slot.context)
             else:
@@ -122,6 +124,7 @@ class Executor:
         self._done(slot, verdict)
 
     def _in_transaction(self, slot: Slot) -> Verdict | None:
+        _refuse_what_was_stopped(slot)
         try:
             return run_transactional(
                 slot.definition,
@@ -136,10 +139,21 @@ class Executor:
             return None
 
     def _called(self, slot: Slot) -> Verdict:
+        _refuse_what_was_stopped(slot)
         return run_blocking(slot.definition, slot.job, slot.context, self._payload_limit)
 
     def _send_to_thread(self, slot: Slot, run: Callable[[], Verdict | None]) -> None:
-        self._hands.send(self._errand(slot, run))
+        try:
+            self._hands.send(self._errand(slot, run))
+        except RuntimeError as error:
+            job = slot.job
+            logger.error(
+                "job %s is given back: no thread can be started for it: %s",
+                job.id,
+                error,
+                extra=about(job.id, job.task, job.attempt),
+            )
+            self._loop.call_later(PAUSE, self._done, slot, slot.released())
 
     def _errand(self, slot: Slot, run: Callable[[], Verdict | None]) -> Errand:
         def deliver(verdict: Verdict | None, error: BaseException | None) -> None:
@@ -171,6 +185,12 @@ class Executor:
             self._done(slot, verdict)
             # They hold each other: only the garbage collector would clear them away.
             slot.errand = None
+
+
+def _refuse_what_was_stopped(slot: Slot) -> None:
+    """It may have waited for a thread, and have been given back or cancelled meanwhile."""
+    if slot.closed or slot.told_to_stop:
+        raise asyncio.CancelledError("told to stop before it began")
 
 
 def _report_refusal(slot: Slot) -> None:

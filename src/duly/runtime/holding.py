@@ -40,6 +40,11 @@ class Holding:
         if self._look is None:
             self._look_later()
 
+    @property
+    def looks(self) -> bool:
+        """Whether it is going to look how long what is held takes."""
+        return self._look is not None
+
     def proceed(self) -> None:
         """Start as many as there is room for."""
         if self._entering:

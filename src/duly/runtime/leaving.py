@@ -137,6 +137,8 @@ class Leaving:
             await asyncio.wait_for(self._claimer.answered(), REACTION)
         except TimeoutError:
             logger.warning("a claim is not answered: what it brings is taken back by others")
+        # What has ended in a thread is collected, not given back.
+        await asyncio.sleep(0)
         rest = list(self._slots)
         for slot in rest:
             slot.releasing = True

@@ -136,8 +136,6 @@ class Slots:
             slot.close()
             slot.interrupt()
         with self._lock:
-            for slot in self._running:
-                slot.has_place = False
             self._held.clear()
             self._taken = 0
         self._running.clear()

@@ -149,20 +149,30 @@ class Crew:
         """Locked, one for each thread that waits to be called; who came last is called first."""
         self._called = False
         """Whether a thread is on its way that has not looked at the errands yet."""
+        self._refused = False
+        """Whether the system had no thread to give when one was last asked for."""
         self._closed = False
         self._threads = 0
         self._lock = threading.Lock()
 
     def send(self, errand: Errand) -> None:
-        """Have the errand done by the next free thread."""
+        """Have the errand done by the next free thread; RuntimeError where there can be none."""
         self._errands.append(errand)
         if not self._called:
-            self._call()
+            try:
+                self._call()
+            except RuntimeError:
+                # Unless somebody who was given up on has come back and taken it.
+                with suppress(ValueError):
+                    self._errands.remove(errand)
+                    raise
 
     def replace_lost(self) -> None:
         """Count one thread less: it does not come back."""
         with self._lock:
             self._threads -= 1
+        if self._errands:
+            self._call()
 
     def close(self) -> None:
         """Let idle threads end."""
@@ -173,7 +183,7 @@ class Crew:
             place.release()
 
     def _call(self) -> None:
-        """Have one more look at the errands, if there is one."""
+        """Have one more thread look at the errands, if there is one."""
         with self._lock:
             if self._called:
                 return
@@ -191,10 +201,17 @@ class Crew:
             with self._lock:
                 self._called = False
                 self._threads -= 1
-                self._size = self._threads
-            if not self._size:
+                left = self._threads
+            if not left:
                 raise
-            logger.warning("%s: %d blocking tasks run at a time, no more", error, self._size)
+            if not self._refused:
+                self._refused = True
+                logger.warning("%s: %d run blocking tasks for now", error, left)
+            if self._errands and self._resting:
+                # It came to rest meanwhile, and whoever sent something took us for on our way.
+                self._call()
+        else:
+            self._refused = False
 
     def _work(self) -> None:
         place = threading.Lock()

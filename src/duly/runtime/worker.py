@@ -85,7 +85,7 @@ class Worker:
         self._cancellations = Cancellations(worker_id, store, slots)
         hands = self._surroundings.hands(settings.concurrency)
         self._executor = executor = Executor(
-            store, transaction, isolation, settings, hands, self._finish, slots.follower
+            store, transaction, isolation, settings, hands, self._finish, self._follower
         )
         self._settler = settler = Settler(store, lease, self._written)
         self._suspicion = suspicion = Suspicion(store, registry, executor, slots)
@@ -232,6 +232,10 @@ class Worker:
         slot.begun = job.delivery is Delivery.AT_MOST_ONCE
         self._executor.launch(slot)
 
+    def _follower(self, ended: Slot) -> Slot | None:
+        """What goes on in the thread, and in the place, of one that has ended; see Slots."""
+        return self._slots.follower(ended) if self.lease.remaining() > 0 else None
+
     def _release(self, slot: Slot) -> None:
         self._finish(slot, slot.released())
 
@@ -241,7 +245,7 @@ class Worker:
             return
         slot.close()
         self._slots.remove(slot)
-        if self._slots.holds_any:
+        if self._slots.holds_any or self._holding.looks:
             self._holding.proceed()
         self.finished_jobs += slot.entered
         job = slot.job
@@ -276,10 +280,10 @@ class Worker:
             limit,
             extra=about(slot.job.id, slot.job.task, slot.job.attempt),
         )
+        self._leaving.give_up()
         self._finish(slot, slot.given_up(limit))
         if slot.errand is not None:
             self._executor.give_up_thread()
-        self._leaving.give_up()
 
 
 def _nobody() -> None:

@@ -36,11 +36,17 @@ PLANNER_SETTINGS = {
     "jit": "off",
 }
 
+
+class NoTurn(errors.LockNotAvailable):
+    """A statement has waited for its turn in vain, and can do without one. (Where something else
+    waits too long for a lock, the server is busy with something, and is not to be hurried.)"""
+
+
 TRANSIENT = (
     errors.DeadlockDetected,
     errors.SerializationFailure,
-    errors.LockNotAvailable,
     errors.InvalidSqlStatementName,
+    NoTurn,
 )
 """The server rolled everything back and says that another try may go through."""
 

@@ -20,10 +20,11 @@ import msgspec
 import psycopg
 from psycopg import pq
 from psycopg.adapt import PyFormat, Transformer
-from psycopg.errors import error_from_result
+from psycopg.errors import LockNotAvailable, error_from_result
 
 from duly.store.operation import Row, Statement
 from duly.store.postgres.arrays import as_array
+from duly.store.postgres.connection import NoTurn
 
 T = TypeVar("T")
 
@@ -128,7 +129,12 @@ def _talk(connection: psycopg.Connection[Any], statements: Sequence[Statement]) 
             repeated = yield from _exchange(connection, known, again)
             if again[0] is statements[0]:
                 results = repeated
-    return _rows(connection, known, results[0])
+    try:
+        return _rows(connection, known, results[0])
+    except LockNotAvailable as error:
+        if statements[0].turn is None:
+            raise
+        raise NoTurn(str(error)) from error
 
 
 def _known(connection: psycopg.Connection[Any]) -> _Known:

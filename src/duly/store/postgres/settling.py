@@ -326,8 +326,10 @@ class Settling(Submission, Suspension):
             moved = yield from self._settle_others(others, now)
             for job_id, token, *_ in moved:
                 landed[first[job_id.int, token]] = True
-            asleep = {job_id for job_id, _, state, *_ in moved if state == State.WAITING}
-            suspended = [each for each in others if each.job_id in asleep]
+            asleep = {
+                (job_id, token) for job_id, token, state, *_ in moved if state == State.WAITING
+            }
+            suspended = [each for each in others if (each.job_id, each.token) in asleep]
             if suspended:
                 yield from self._suspend(suspended, now)
             ended += _ends(moved)
