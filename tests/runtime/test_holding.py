@@ -142,6 +142,14 @@ def test_what_is_given_back_with_a_worker_that_gives_up_does_not_start_later(
         ran.append(number)
         return number
 
+    def next_and_tell(self: Slots) -> Slot | None:
+        slot = next_of(self)
+        given.setdefault(self, []).append(slot)
+        return slot
+
+    next_of = Slots.next
+    monkeypatch.setattr(Slots, "next", next_and_tell)
+    given: dict[Slots, list[Slot | None]] = {}
     monkeypatch.setattr(limits, "REACTION", 0.1)
     end, go, ended = threading.Event(), threading.Event(), threading.Event()
     ran: list[int] = []
@@ -154,6 +162,8 @@ def test_what_is_given_back_with_a_worker_that_gives_up_does_not_start_later(
     end.set()
     app.stop()
     assert sorted(ran) == list(range(4))
+    of_the_first_worker = next(iter(given.values()))
+    assert set(of_the_first_worker) == {None}
 
 
 def test_what_has_no_thread_is_given_back(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
