@@ -18,6 +18,7 @@ import pytest
 from duly.model.settlement import succeed
 from duly.store.operation import Operation, Statement, Steps
 from duly.store.postgres import settling
+from duly.store.postgres.settlements import SUCCEED
 from tests.cost import postgres_counts, sqlite_counts
 from tests.cost.bounds import Cost, exceeded
 from tests.cost.lives import BATCH, JOBS, PHASES, Lives, opened
@@ -210,8 +211,7 @@ def test_rows_read_in_vain_are_noticed(postgres_url: str) -> None:
 def test_a_loop_over_all_pairs_is_noticed(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ordinary_join = settling.SUCCEED.replace(" FULL JOIN ", " JOIN ")
-    monkeypatch.setattr(settling, "SUCCEED", ordinary_join)
+    monkeypatch.setattr(settling, "SUCCEED", SUCCEED.replace(" FULL JOIN ", " JOIN "))
     handled = rows_handled_a_job(
         postgres_url, "enable_hashjoin = off", "enable_mergejoin = off", "enable_material = off"
     )

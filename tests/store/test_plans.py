@@ -21,7 +21,7 @@ from duly.store.operation import Operation, Row, Statement, Steps, drive
 from duly.store.postgres.connection import configure
 from duly.store.postgres.exchange import numbered
 from duly.store.postgres.marks import Marks
-from duly.store.postgres.settling import RUNNING_OF
+from duly.store.postgres.settlements import RUNNING_OF
 from duly.store.postgres.store import PostgresStore
 from duly.store.postgres.suspension import ENDED
 from duly.store.protocol import Verbs

@@ -11,7 +11,8 @@ import msgspec
 from duly.model.step import EventWait, Recorded, Step, StepKind, StepState, StepWrite
 from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.postgres.rows import CLOCK, NOW, utc
-from duly.store.postgres.settling import HELD, Settling
+from duly.store.postgres.settlements import HELD
+from duly.store.postgres.settling import Settling
 from duly.store.postgres.step_rows import (
     EVENT_LIST,
     KEEP_DONE,
