@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import random
 import subprocess
@@ -343,13 +344,13 @@ def test_long_transactions_one_after_another_let_others_in(tmp_path: Path) -> No
 def counted_commits(writer: Writer) -> list[int]:
     """How many jobs the writer stores together, for each time that it does."""
     together: list[int] = []
-    enqueue = writer._enqueue
+    enqueue = writer._transactions._enqueue
 
     def counted(drafts: Sequence[Draft]) -> Operation[Sequence[Enqueued]]:
         together.append(len(drafts))
         return enqueue(drafts)
 
-    writer._enqueue = counted
+    writer._transactions._enqueue = counted
     return together
 
 
@@ -373,6 +374,7 @@ def test_those_who_shared_a_commit_are_waited_for_at_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gathering_module, "LONGEST", PATIENCE)
+    monkeypatch.setattr("duly.store.sqlite.writer.RETURN", 0.0)
     with closing(SqliteStore(str(tmp_path / "jobs.db"))) as store:
         store.run(store.counts())
         writer = store._open().writer
@@ -464,12 +466,16 @@ class InterruptedFirst:
                 blocked.wake()
 
 
+@pytest.mark.parametrize("waits", [True, False])
 def test_one_who_is_interrupted_holds_up_none_of_those_stored_together_on_sqlite(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
+    """Whether the writer waits for their return or not."""
     threads = InterruptedFirst(monkeypatch)
     with closing(SqliteStore(str(tmp_path / "jobs.db"))) as store:
         store.run(store.counts())
+        if not waits:
+            store._open().writer._gathering._rests_until = math.inf
         with store.transaction():
             submitted = threads.submit(store, store._open().writer._queue)
         threads.judge(submitted)

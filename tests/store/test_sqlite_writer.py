@@ -104,7 +104,7 @@ def test_an_interrupted_caller_leaves_nothing_behind(
 def test_one_who_could_not_even_undo_is_undone_by_the_next(
     scene: Scene, store: SqliteStore
 ) -> None:
-    connection = store._open().writer._connection
+    connection = store._open().writer._transactions.connection
     assert connection is not None
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("INSERT INTO lanes (queue, task, priority) VALUES ('q', 't', 50)")
@@ -195,7 +195,7 @@ def test_a_fork_waits_for_a_connection_that_is_being_opened(
     writer = store._open().writer
     with ThreadPoolExecutor(1) as threads:
         store.suspend()
-        monkeypatch.setattr("duly.store.sqlite.writer.connect", slowly)
+        monkeypatch.setattr("duly.store.sqlite.transactions.connect", slowly)
         written = threads.submit(writer.run, store.enqueue([draft()]))
         until(lambda: len(writer._queue) == 1)
         store.resume()
@@ -203,7 +203,7 @@ def test_a_fork_waits_for_a_connection_that_is_being_opened(
         threading.Timer(0.2, go_on.set).start()
         store.suspend()
         assert go_on.is_set()
-        assert writer._connection is None
+        assert writer._transactions.connection is None
         store.resume()
         written.result(PATIENCE)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 
 import pytest
 
+from duly.store import awaiting
 from duly.store.awaiting import Awaited, Blocked, Relay
 
 MANY = 16
@@ -51,12 +51,37 @@ def test_who_was_interrupted_holds_up_nobody_once_it_is_finished(
     assert relay.finished
 
 
-def test_another_relay_finishes_the_one_before(relay: Relay, threads: ThreadPoolExecutor) -> None:
+def test_another_relay_finishes_one_that_takes_too_long(
+    relay: Relay, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaiting, "LONG", 0.0)
     interrupted, stranded, next_one = (Blocked[int]() for _ in range(3))
     waiting = [threads.submit(each.wait) for each in (stranded, next_one)]
     relay.begin([(interrupted, 1, None), (stranded, 2, None)])
     relay.begin([(next_one, 3, None)])
     assert [future.result(PATIENCE) for future in waiting] == [2, 3]
+
+
+def test_another_relay_goes_on_where_one_ends_that_is_under_way(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaiting, "LONG", PATIENCE)
+    first, second, third, fourth = all_four = [Blocked[int]() for _ in range(4)]
+    relay.begin([(first, 1, None), (second, 2, None)])
+    relay.begin([(third, 3, None), (fourth, 4, None)])
+    assert [each.woken for each in all_four] == [True, False, False, False]
+    for number, each in enumerate(all_four, 1):
+        assert each.woken
+        assert each.wait() == number
+    assert relay.finished
+
+
+def test_one_that_has_gone_on_already_is_followed_all_the_same() -> None:
+    first, following = Blocked[int](), Blocked[int]()
+    first.set_result(1)
+    assert first.wait() == 1
+    first.be_followed(following)
+    assert following.woken
 
 
 def test_whoever_is_no_thread_is_told_at_once(relay: Relay) -> None:
@@ -91,7 +116,7 @@ def test_who_is_interrupted_while_waking_another_holds_up_nobody(
     waiting = threads.submit(last.wait)
     relay.begin([(first, 1, None), (last, 2, None)])
     with monkeypatch.context() as patch:
-        patch.setattr(suppress, "__enter__", interrupted)
+        patch.setattr(Blocked, "wake", interrupted)
         with pytest.raises(KeyboardInterrupt):
             first.wait()
     relay.finish()

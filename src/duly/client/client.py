@@ -15,7 +15,7 @@ from duly.client.catalogue import CachedCatalogue
 from duly.client.drafting import encode_by_schema
 from duly.client.job import Job
 from duly.client.jobs import Jobs
-from duly.client.prepared import Prepared, drafts_of
+from duly.client.prepared import Prepared, drafts_of, drafts_of_one
 from duly.client.waiting import WaitingRoom
 from duly.clock import Clock, SystemClock
 from duly.config import Config
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from duly.store.protocol import Store, Transaction
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 BATCH = 5000
 
@@ -87,6 +88,18 @@ class Client:
         import asyncio
 
         return await asyncio.to_thread(joined.carrier.run, operation)
+
+    def submit_one(self, prepared: Prepared[R], connection: object | None = None) -> Job[R]:
+        """Store a job that is in nobody else's hands; in the caller's transaction when there is
+        one."""
+        run = self.run if connection is None else self.store.carry(connection).run
+        return Job(run(self.store.enqueue(drafts_of_one(prepared))), self, prepared.decode)
+
+    async def asubmit_one(self, prepared: Prepared[R], connection: object | None = None) -> Job[R]:
+        """The same without blocking the event loop."""
+        arun = self.arun if connection is None else (await self.store.acarry(connection)).arun
+        answer = await arun(self.store.enqueue(drafts_of_one(prepared)))
+        return Job(answer, self, prepared.decode)
 
     def submit(self, prepared: Sequence[Prepared[Any]], connection: object | None = None) -> Jobs:
         """Store jobs, BATCH at a time, each batch all or none; in the caller's transaction when

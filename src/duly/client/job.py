@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
@@ -25,27 +25,33 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Job(Generic[R_co]):
-    """One job: its record as of the last look, and what can be done with it.
+    """One job: its record as of the last look, and what can be done with it."""
 
-    `created` is false when the submission that returned this found its key held by this job.
-    """
-
-    __slots__ = ("_client", "_decode", "_seen", "created")
+    __slots__ = ("_answer", "_client", "_decode", "_record")
 
     def __init__(
-        self, seen: JobRecord | Enqueued, client: Client, decode: Callable[[str], Any]
+        self, seen: JobRecord | Sequence[Enqueued], client: Client, decode: Callable[[str], Any]
     ) -> None:
-        self.created = isinstance(seen, Enqueued) and seen.created
-        self._seen = seen
+        self._answer = seen
+        self._record = seen if isinstance(seen, JobRecord) else None
         self._client = client
         self._decode = decode
 
     @property
+    def created(self) -> bool:
+        """Whether the submission that returned this made the job; it did not if it found its key
+        held by this one."""
+        return not isinstance(self._answer, JobRecord) and self._answer[0].created
+
+    @property
     def record(self) -> JobRecord:
         """The job as of the last look."""
-        if isinstance(self._seen, Enqueued):
-            self._seen = self._seen.job
-        return self._seen
+        record = self._record
+        if record is None:
+            answer = self._answer
+            assert not isinstance(answer, JobRecord)
+            record = self._record = answer[0].job
+        return record
 
     @property
     def id(self) -> UUID:
@@ -74,13 +80,13 @@ class Job(Generic[R_co]):
 
     def refresh(self) -> Job[R_co]:
         """Look again."""
-        self._seen = self._found(self._client.run(self._client.store.get([self.id]))[0])
+        self._record = self._found(self._client.run(self._client.store.get([self.id]))[0])
         return self
 
     async def arefresh(self) -> Job[R_co]:
         """Look again."""
         operation = self._client.store.get([self.id])
-        self._seen = self._found((await self._client.arun(operation))[0])
+        self._record = self._found((await self._client.arun(operation))[0])
         return self
 
     def result(self, timeout: Duration | None = None) -> R_co:
@@ -96,7 +102,7 @@ class Job(Generic[R_co]):
         future = self._client.waiting.enter(self.id)
         try:
             if first_of([future], seconds):
-                self._seen = self._found(future.result())
+                self._record = self._found(future.result())
             else:
                 self._keep(self._client.waiting.last_seen(self.id))
         finally:
@@ -113,7 +119,7 @@ class Job(Generic[R_co]):
             return self._outcome_by(seconds)
         future: Future[JobRecord | None] = self._client.waiting.enter(self.id)
         try:
-            self._seen = self._found(await asyncio.wait_for(asyncio.wrap_future(future), seconds))
+            self._record = self._found(await asyncio.wait_for(asyncio.wrap_future(future), seconds))
         except TimeoutError:
             self._keep(self._client.waiting.last_seen(self.id))
         finally:
@@ -155,7 +161,7 @@ class Job(Generic[R_co]):
 
     def _keep(self, record: JobRecord | None) -> None:
         if record is not None:
-            self._seen = record
+            self._record = record
 
     def _outcome_by(self, seconds: float | None) -> R_co:
         record = self.record

@@ -49,8 +49,9 @@ class Jobs(Sequence[Job[Any]]):
         job = self._made.get(number)
         if job is None:
             batch, within = divmod(number, self._in_a_batch)
-            answer, prepared = self._answers[batch][within], self._prepared[number]
-            job = self._made.setdefault(number, Job(answer, self._client, prepared.decode))
+            answer = self._answers[batch][within : within + 1]
+            decode = self._prepared[number].decode
+            job = self._made.setdefault(number, Job(answer, self._client, decode))
         return job
 
     def __add__(self, others: Sequence[Job[Any]]) -> list[Job[Any]]:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from duly.errors import InvalidFlow
-from duly.model.identifiers import id_of, new_binary_ids
+from duly.model.identifiers import id_of, new_binary_id, new_binary_ids
 from duly.model.job import Alike, Draft
 from duly.registry.task import TaskDefinition
 
@@ -119,6 +119,14 @@ def drafts_of(prepared: Sequence[Prepared[Any]]) -> Sequence[Draft]:
         replace(each.template, id=id_of(cast(bytes, each.binary_id)), arguments=each.arguments)
         for each in prepared
     ]
+
+
+def drafts_of_one(prepared: Prepared[Any]) -> Sequence[Draft]:
+    """The same of a job that is in nobody else's hands."""
+    template, job_id = prepared.template, new_binary_id()
+    if template.key is None:
+        return Alike(template, (job_id,), (prepared.arguments,))
+    return [replace(template, id=id_of(job_id), arguments=prepared.arguments)]
 
 
 class Group(Sequence[Prepared[Any]]):

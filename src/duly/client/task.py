@@ -101,12 +101,12 @@ class Task(Generic[P, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Submit a job. It is durable when this returns, or when the transaction that it is
         part of is committed."""
-        return self._client.submit([self._prepared(args, kwargs)], self._options.connection)[0]
+        return self._client.submit_one(self._prepared(args, kwargs), self._options.connection)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Submit a job without blocking the event loop; see `enqueue`."""
-        made = [self._prepared(args, kwargs)]
-        return (await self._client.asubmit(made, self._options.connection))[0]
+        made = self._prepared(args, kwargs)
+        return await self._client.asubmit_one(made, self._options.connection)
 
     def _prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared[R]:
         return self._filled(self.definition.arguments.encode(args, kwargs))
@@ -160,7 +160,7 @@ class NamedTask:
     def enqueue(self, /, **arguments: Any) -> Job[Any]:
         """Submit a job. It is durable when this returns, or when the transaction that it is
         part of is committed."""
-        return self._client.submit([self._prepared(arguments)], self._options.connection)[0]
+        return self._client.submit_one(self._prepared(arguments), self._options.connection)
 
     async def aenqueue(self, /, **arguments: Any) -> Job[Any]:
         """Submit a job without blocking the event loop; see `enqueue`."""
@@ -168,7 +168,7 @@ class NamedTask:
         if made is None:
             entries = await self._client.arun(self._client.store.catalogue())
             made = self._checked(arguments, self._entry(entries))
-        return (await self._client.asubmit([made], self._options.connection))[0]
+        return await self._client.asubmit_one(made, self._options.connection)
 
     def _prepared(self, arguments: Mapping[str, Any]) -> Prepared[Any]:
         made = self._at_hand(arguments)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import _thread
 import asyncio
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 T = TypeVar("T")
+
+LONG = 0.002
+"""Seconds that a relay does not take unless one of its threads was interrupted."""
 
 
 class Recipient(Protocol):
@@ -27,12 +32,13 @@ class Blocked(Generic[T]):
     """What a thread waits for, and nothing else, and another sets: less work than with a
     `concurrent.futures.Future`."""
 
-    __slots__ = ("_error", "_following", "_result", "_set", "woken")
+    __slots__ = ("_error", "_following", "_result", "_set", "goes_on", "woken")
 
     def __init__(self) -> None:
         self._result: T | None = None
         self._error: BaseException | None = None
         self._following: Blocked[Any] | None = None
+        self.goes_on = False
         self.woken = False
         self._set = threading.Lock()
         self._set.acquire()
@@ -51,25 +57,32 @@ class Blocked(Generic[T]):
         self._error = exception
         self.wake()
 
-    def put_by(
-        self, result: T | None, error: BaseException | None, following: Blocked[Any] | None
-    ) -> None:
-        """The outcome, for when somebody wakes the thread; it then wakes the one that follows."""
+    def put_by(self, result: T | None, error: BaseException | None) -> None:
+        """The outcome, for when somebody wakes the thread."""
         self._result = result
         self._error = error
+
+    def be_followed(self, following: Blocked[Any]) -> None:
+        """Have the thread wake another when it goes on, even if it does already."""
         self._following = following
+        if self.goes_on:
+            # It may have looked for the one that follows before.
+            following.wake()
 
     def wake(self) -> None:
         """Let the thread go on. To do so more than once changes nothing."""
-        # Once more, and the lock is not held, or by a thread that has no more use for it.
-        with suppress(RuntimeError):
+        try:  # noqa: SIM105 (a context takes longer than all else here)
             self._set.release()
+        except RuntimeError:
+            # Once more, and the lock is not held, or by a thread that has no more use for it.
+            pass
         # Not before: an interrupt may come in between.
         self.woken = True
 
     def wait(self) -> T:
         """Block until the outcome is there. Once only."""
         self._set.acquire()
+        self.goes_on = True
         if self._following is not None:
             self._following.wake()
         if self._error is not None:
@@ -86,39 +99,53 @@ class Relay:
     at once, they would fight for the interpreter's lock, which takes longer than what they do.
 
     A thread may be interrupted before it wakes the next, so whoever has begun a relay is to
-    `finish` it after a moment.
+    `finish` it after a moment; one that is begun before the last has ended goes on where that ends,
+    unless that has taken too LONG.
     """
 
     def __init__(self) -> None:
-        self._threads: list[Blocked[Any]] = []
+        self._begun: deque[tuple[float, list[Blocked[Any]]]] = deque()
 
     def begin(self, outcomes: Iterable[tuple[Recipient, Any, BaseException | None]]) -> None:
-        """Tell each its result, or its error. An earlier relay is finished."""
-        self.finish()
-        following = None
-        for recipient, result, error in reversed(list(outcomes)):
+        """Tell each its result, or its error."""
+        threads: list[Blocked[Any]] = []
+        for recipient, result, error in outcomes:
             if isinstance(recipient, Blocked):
-                recipient.put_by(result, error, following)
-                following = recipient
-                self._threads.append(recipient)
+                recipient.put_by(result, error)
+                if threads:
+                    threads[-1].be_followed(recipient)
+                threads.append(recipient)
             elif error is not None:
                 recipient.set_exception(error)
             else:
                 recipient.set_result(result)
-        if following is not None:
-            following.wake()
+        if threads:
+            self._go_on_with(threads)
 
     @property
     def finished(self) -> bool:
         """Whether everybody was woken."""
-        return not self._threads or self._threads[0].woken
+        begun = self._begun
+        while begun and begun[0][1][-1].woken:
+            begun.popleft()
+        return not begun
 
     def finish(self) -> None:
         """Wake whoever is still asleep."""
-        if not self.finished:
-            for blocked in self._threads:
-                blocked.wake()
-        self._threads.clear()
+        for _, threads in self._begun:
+            if not threads[-1].woken:
+                for blocked in threads:
+                    blocked.wake()
+        self._begun.clear()
+
+    def _go_on_with(self, threads: list[Blocked[Any]]) -> None:
+        if not self.finished and time.monotonic() - self._begun[0][0] > LONG:
+            self.finish()
+        if self.finished:
+            threads[0].wake()
+        else:
+            self._begun[-1][1][-1].be_followed(threads[0])
+        self._begun.append((time.monotonic(), threads))
 
 
 class Awaited(Generic[T]):

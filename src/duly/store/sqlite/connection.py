@@ -32,21 +32,25 @@ NETWORK_FILE_SYSTEMS = frozenset(
 logger = logging.getLogger("duly.store")
 
 
-class _Patience:
-    """A busy handler that waits in short, uneven naps, for at most PATIENCE seconds.
+class Patience:
+    """A busy handler that waits in short, uneven naps, for at most PATIENCE seconds. Before the
+    first of them, `before` is called.
 
     They stay short for the few milliseconds that one transaction of another process takes. The
     longer it has waited, the more others do, and the longer the naps: whoever holds the lock needs
     the processor.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before: Callable[[], None] | None = None) -> None:
+        self._before = before
         self._begun = 0.0
 
     def __call__(self, tries: int) -> bool:
         now = time.monotonic()
         if tries == 0:
             self._begun = now
+            if self._before is not None:
+                self._before()
         waited = now - self._begun
         if waited > PATIENCE:
             return False
@@ -61,7 +65,7 @@ def connect(path: str, read_only: bool = False) -> apsw.Connection:
         if path:
             refuse_network_file_system(path)
         connection = patiently(lambda: apsw.Connection(path or ":memory:"))
-        connection.set_busy_handler(_Patience())
+        connection.set_busy_handler(Patience())
         if path:
             patiently(lambda: list(connection.execute("PRAGMA journal_mode = WAL")))
         connection.execute("PRAGMA synchronous = FULL")
@@ -77,7 +81,7 @@ def connect(path: str, read_only: bool = False) -> apsw.Connection:
 
 def patiently(action: Callable[[], T]) -> T:
     """Repeat an action for as long as others are busy: some calls ask no busy handler."""
-    patience = _Patience()
+    patience = Patience()
     tries = 0
     while True:
         try:

@@ -41,8 +41,9 @@ from duly.store.sqlite.settling import Settling
 from duly.store.sqlite.steps import StepLog
 from duly.store.sqlite.submission import Submission
 from duly.store.sqlite.transaction import SqliteTransaction
+from duly.store.sqlite.transactions import Enqueue
 from duly.store.sqlite.watch import CommitSignal, FileWatch, announce
-from duly.store.sqlite.writer import Enqueue, Writer
+from duly.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 

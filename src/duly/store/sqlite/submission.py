@@ -7,11 +7,10 @@ from datetime import datetime
 from uuid import UUID
 
 from duly.model.identifiers import id_of
-from duly.model.job import Draft, JobRecord, KeyPolicy
+from duly.model.job import Alike, Draft, JobRecord, KeyPolicy
 from duly.model.query import Enqueued, Stored
 from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.records import (
-    FEW,
     JOB_COLUMNS,
     OWN,
     KeyedBatch,
@@ -55,6 +54,7 @@ REPLACE = (
     "WHERE id = ? AND state IN ('pending', 'blocked') AND attempt = 0 AND NOT stepped RETURNING id"
 )
 LANE = "INSERT OR IGNORE INTO lanes (queue, task, priority) VALUES (?, ?, ?)"
+WORKERS = frozenset({Wake.WORKERS})
 HOLDER = (
     "SELECT job_id FROM keys WHERE task = ? AND key = ? AND (held_until IS NULL OR held_until > ?)"
 )
@@ -125,16 +125,15 @@ def _replace(existing: JobRecord, draft: Draft, instant: datetime) -> Steps[Enqu
 def _insert(drafts: Sequence[Draft], instant: datetime) -> Steps[Sequence[Enqueued]]:
     if len(drafts) == 1:
         return (yield from _insert_one(drafts[0], instant))
-    differing, columns = by_field(drafts)
-    alike = differing == OWN
-    lanes = {(draft.queue, draft.task, draft.priority) for draft in drafts[: 1 if alike else None]}
-    yield Statement(LANE, sorted(lanes), many=True)
-    if alike:
-        inserted = yield from _insert_alike(drafts[0], columns["id"], columns["arguments"], instant)
+    if isinstance(drafts, Alike):
+        inserted = yield from _insert_alike(drafts.template, drafts.ids, drafts.arguments, instant)
     else:
-        new = [job_row(draft.stored(instant)) for draft in drafts]
-        rows = yield Statement(INSERT_NEW, new, many=True)
-        inserted = {row[0] for row in rows}
+        differing, columns = by_field(drafts)
+        if differing == OWN:
+            ids, arguments = columns["id"], columns["arguments"]
+            inserted = yield from _insert_alike(drafts[0], ids, arguments, instant)
+        else:
+            inserted = yield from _insert_apart(drafts, instant)
     if len(inserted) == len(drafts):
         return Stored(drafts, instant)
     repeated = [draft.id for draft in drafts if draft.id.bytes not in inserted]
@@ -155,15 +154,25 @@ def _insert_alike(
     common: Draft, ids: Sequence[bytes], arguments: Sequence[str], instant: datetime
 ) -> Steps[set[bytes]]:
     """Insert what is not there yet of drafts that are like this one; answers which ids."""
+    yield Statement(LANE, (common.queue, common.task, common.priority))
     row = dict(zip(JOB_COLUMNS, job_row(common.stored(instant)), strict=True))
     wanted = set(ids)
     values = (b"".join(ids), array(arguments), *(row[name] for name in _SHARED))
-    if len(ids) > FEW and len(wanted) == len(ids):
+    if len(wanted) == len(ids):
         known = yield Statement(KNOWN_BETWEEN, (min(ids), max(ids)))
         if not known:
             yield Statement(INSERT_ALIKE, values)
             return wanted
     rows = yield Statement(INSERT_NEW_ALIKE, values)
+    return {row[0] for row in rows}
+
+
+def _insert_apart(drafts: Sequence[Draft], instant: datetime) -> Steps[set[bytes]]:
+    """The same of drafts that differ."""
+    lanes = {(draft.queue, draft.task, draft.priority) for draft in drafts}
+    yield Statement(LANE, sorted(lanes), many=True)
+    new = [job_row(draft.stored(instant)) for draft in drafts]
+    rows = yield Statement(INSERT_NEW, new, many=True)
     return {row[0] for row in rows}
 
 
@@ -181,6 +190,6 @@ class Submission:
         start = enqueue_again if repeated else enqueue
         return Operation(
             lambda: start(drafts, now),
-            wakes=frozenset({Wake.WORKERS}),
+            wakes=WORKERS,
             drafts=shareable(drafts, now, repeated),
         )

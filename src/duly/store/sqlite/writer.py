@@ -5,31 +5,34 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import apsw
 
 from duly.errors import StoreError, TransactionEnded
-from duly.model.job import Draft, joined
-from duly.model.query import Enqueued
 from duly.store.awaiting import Blocked, Recipient, Relay
 from duly.store.gathering import Gathering
-from duly.store.operation import Operation, Wake, drive
-from duly.store.sqlite.connection import connect, errors_explained, execute
+from duly.store.operation import Operation, Wake
+from duly.store.sqlite.connection import errors_explained
 from duly.store.sqlite.lease import Lease, forbid_transaction_control
+from duly.store.sqlite.transactions import Enqueue, Outcome, Request, Transactions
 
 T = TypeVar("T")
 
 SHARED_COMMIT = 256
+RETURN = 0.000025
+"""About how many seconds a thread takes to come back with its next submission, while others do."""
 LONG_HOLD = 0.05
 REST_AFTER_HOLD = 0.1
 LONGEST_REST = 0.02
 
-Request = tuple[Operation[Any], Recipient]
-Outcome = tuple[Request, Any, BaseException | None]
-Enqueue = Callable[[Sequence[Draft]], Operation[Sequence[Enqueued]]]
+
+class _Here(threading.local):
+    """Of each thread: whether it is in the middle of a transaction."""
+
+    writes = False
 
 
 class Writer:
@@ -37,9 +40,12 @@ class Writer:
 
     Whoever finds nobody writing does so in his own thread, and is spared two changes of threads.
     He never works for others: he may be interrupted at any point. Others queue for the writer's
-    thread. Where there are several, each has a savepoint of its own, so that one that fails takes
-    nothing with it; only submissions that may be shared have one together, and each its own if that
-    fails. Whoever waits for an operation hears of it after the commit that made it durable.
+    thread. Whoever waits for an operation hears of it after the commit that made it durable.
+
+    Threads that submit one job after another come back one by one, which takes some RETURN each. If
+    that is longer than a commit, they come back while others are committed: those that have been
+    stored are told when the next ones are written and only their commit is left, which needs no
+    interpreter. If it is not, all are waited for, and share the next commit.
     """
 
     def __init__(
@@ -53,7 +59,7 @@ class Writer:
         self._path = path
         self._lease_limit = lease_limit
         self._committed = committed
-        self._enqueue = enqueue
+        self._transactions = Transactions(connection, path, enqueue, self._another_has_the_file)
         self._queue: deque[Request | Lease] = deque()
         # A lock that is no Python code is left whenever its block is, however that is interrupted.
         self._queueing = threading.Lock()
@@ -62,13 +68,14 @@ class Writer:
             self._filled, self._queue, lambda: self._closing or self._suspending
         )
         self._relay = Relay()
+        self._untold: list[Outcome] = []
+        """What is committed, but nobody knows; the next that is queued is written first."""
         self._turn = threading.Lock()
         """Held by the thread that uses the connection, or has lent it."""
-        self._here = threading.local()
+        self._here = _Here()
         self._closing = False
         self._suspending = False
         self._rests = False
-        self._connection: apsw.Connection | None = connection
         self._thread = threading.Thread(target=self._work, name="duly-sqlite-writer", daemon=True)
         self._thread.start()
 
@@ -79,9 +86,9 @@ class Writer:
             try:
                 self._here.writes = True
                 with self._turn:
-                    at_once = self._connection is not None
+                    at_once = self._transactions.connection is not None
                     if at_once:
-                        returned = self._transact(lambda each: self._drive(operation, each))
+                        returned = self._transactions.run(operation)
             finally:
                 self._here.writes = False
             if at_once:
@@ -89,16 +96,16 @@ class Writer:
                     self._committed(operation.wakes)
                 return operation.answer(returned)
         blocked: Blocked[T] = Blocked()
-        self.hand_in(operation, blocked)
+        self._put((operation, blocked))
         return blocked.wait()
 
     def is_used_here(self) -> bool:
         """Whether this thread is in the middle of a transaction."""
-        return getattr(self._here, "writes", False)
+        return self._here.writes
 
     def refuse_to_wait_for_oneself(self) -> None:
         """Raise an error if this thread is in the middle of a transaction."""
-        if self.is_used_here():
+        if self._here.writes:
             raise StoreError(
                 "this thread is in the middle of a transaction on the only writer, and would wait "
                 "for itself. In a transaction() block of another coroutine, use `await "
@@ -158,12 +165,13 @@ class Writer:
     def _work(self) -> None:
         while True:
             if self._suspending:
-                self._relay.finish()
+                self._tell_all()
                 self._rest()
             with self._filled:
-                self._gathering.gather()
-                self._relay.finish()
+                if not self._untold:
+                    self._gathering.gather()
                 while not (self._queue or self._closing or self._suspending):
+                    self._relay.finish()
                     self._filled.wait()
                 if self._suspending:
                     continue
@@ -177,16 +185,36 @@ class Writer:
                         lease = item
                         break
                     batch.append(item)
-            self._gathering.stores(sum(1 for operation, _ in batch if operation.drafts))
             if batch:
-                with self._turn:
-                    self._commit(batch)
+                self._write(batch)
             if lease is not None:
+                self._tell_all()
                 started = time.monotonic()
                 with self._turn:
                     self._serve(lease)
                 self._let_others_in(time.monotonic() - started)
         self._let_go()
+
+    def _write(self, batch: list[Request]) -> None:
+        """Commit what came together, and tell those who wait for it, or leave that for the time of
+        the next commit."""
+        submissions = [operation.drafts for operation, _ in batch if operation.drafts]
+        self._gathering.stores(len(submissions))
+        is_short = len(submissions) == len(batch) and sum(map(len, submissions)) <= SHARED_COMMIT
+        if not (is_short and self._turn.acquire(blocking=False)):
+            self._tell_all()
+            self._turn.acquire()
+        try:
+            self._commit(batch)
+        finally:
+            self._turn.release()
+        company = len(submissions) + len(self._queue)
+        if not is_short or self._transactions.committing > company * RETURN:
+            self._gathering.stores(company if submissions else 0)
+            self._tell()
+        elif not self._queue:
+            self._gathering.stores(company // 2)
+            self._tell()
 
     def _let_others_in(self, held: float) -> None:
         """Rest after a transaction that took long: other processes look for the lock in short
@@ -196,9 +224,7 @@ class Writer:
 
     def _let_go(self) -> None:
         with self._turn:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.close()
+            self._transactions.let_go()
 
     def _rest(self) -> None:
         """Hold nothing open until resumed."""
@@ -210,33 +236,10 @@ class Writer:
                 self._filled.wait()
             self._rests = False
 
-    def _ready(self) -> apsw.Connection:
-        """The connection, in no transaction; opened again if it was let go."""
-        if self._connection is None:
-            self._connection = connect(self._path)
-        if self._connection.in_transaction:
-            # Whoever was here before was interrupted before he could undo what he had begun.
-            self._connection.execute("ROLLBACK")
-        return self._connection
-
-    def _transact(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Do something in a transaction."""
-        with errors_explained(self._path):
-            connection = self._ready()
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                result = work(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-        return result
-
     def _commit(self, batch: list[Request]) -> None:
         batch = [request for request in batch if request[1].set_running_or_notify_cancel()]
         try:
-            outcomes = self._transact(lambda connection: self._perform(batch, connection))
+            outcomes = self._transactions.run_together(batch, self._tell)
         except BaseException as error:
             for _, recipient in batch:
                 recipient.set_exception(error)
@@ -245,62 +248,27 @@ class Writer:
         wakes = frozenset[Wake]().union(*[operation.wakes for operation, _ in batch])
         if wakes:
             self._committed(wakes)
-        self._relay.begin(map(_answered, outcomes))
+        self._untold = outcomes
 
-    def _perform(self, batch: list[Request], connection: apsw.Connection) -> list[Outcome]:
-        """Run the operations; one that fails alone is rolled back with the transaction."""
-        if len(batch) == 1:
-            return [(batch[0], self._drive(batch[0][0], connection), None)]
-        outcomes = self._submit_together(batch, connection)
-        submitted = bool(outcomes)
-        for request in batch:
-            if not (submitted and request[0].drafts):
-                outcomes.append((request, *self._run(request[0], connection)))
-        return outcomes
+    def _tell(self) -> None:
+        """Tell those whose operations are committed, one after another."""
+        if self._untold:
+            outcomes, self._untold = self._untold, []
+            self._relay.begin(map(_answered, outcomes))
 
-    def _submit_together(self, batch: list[Request], connection: apsw.Connection) -> list[Outcome]:
-        """The outcomes of submissions that are stored as one; none if there are not several, or
-        if one of them is refused."""
-        requests = [request for request in batch if request[0].drafts]
-        if len(requests) < 2:
-            return []
-        drafts = joined([operation.drafts for operation, _ in requests])
-        answers, failure = self._run(self._enqueue(drafts), connection)
-        if failure is not None:
-            return []
-        outcomes: list[Outcome] = []
-        start = 0
-        for request in requests:
-            end = start + len(request[0].drafts)
-            outcomes.append((request, answers[start:end], None))
-            start = end
-        return outcomes
+    def _tell_all(self) -> None:
+        """The same at once: what comes next may take long."""
+        self._tell()
+        self._relay.finish()
 
-    def _run(
-        self, operation: Operation[Any], connection: apsw.Connection
-    ) -> tuple[Any, BaseException | None]:
-        """Run one of several operations inside the shared transaction; its failure is its own."""
-        connection.execute("SAVEPOINT operation")
-        try:
-            result = self._drive(operation, connection)
-        except BaseException as error:
-            if not connection.in_transaction:
-                # The engine gave up the whole transaction, as it does when the disk is full.
-                raise
-            connection.execute("ROLLBACK TO operation")
-            connection.execute("RELEASE operation")
-            return None, error
-        connection.execute("RELEASE operation")
-        return result, None
-
-    def _drive(self, operation: Operation[T], connection: apsw.Connection) -> T:
-        with errors_explained(self._path):
-            return drive(operation.start(), lambda each: execute(connection, each))
+    def _another_has_the_file(self) -> None:
+        if threading.get_ident() == self._thread.ident:
+            self._tell_all()
 
     def _serve(self, lease: Lease) -> None:
         try:
             with errors_explained(self._path):
-                connection = self._ready()
+                connection = self._transactions.ready()
                 connection.execute("BEGIN IMMEDIATE")
         except BaseException as error:
             lease.granted.set_exception(error)
