@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from duly.errors import StoreError
+from duly.errors import StoreError, StoreUnavailable
 from duly.model.job import Draft
 from duly.model.query import Enqueued
-from duly.store import gathering
+from duly.store import awaiting, gathering
+from duly.store.awaiting import Blocked
 from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.sqlite import writer as writer_module
 from duly.store.sqlite.connection import connect
 from duly.store.sqlite.store import SqliteStore
+from duly.store.sqlite.writer import Writer
 from tests.support.stores import draft, queued, until
 
 PATIENCE = 30.0
@@ -122,6 +124,27 @@ def test_they_hear_of_it_although_the_next_fail(rounds: Rounds) -> None:
     assert results(later) == 2
 
 
+def test_they_hear_of_it_although_the_next_cannot_be_stored_at_all(rounds: Rounds) -> None:
+    later: list[Future[Any]] = []
+    seen: list[bool] = []
+
+    def broken() -> None:
+        later.extend(rounds.submit(2))
+        raise StoreUnavailable("not this time")
+
+    rounds.meanwhile = [
+        lambda: later.extend(rounds.submit(2)),
+        broken,
+        lambda: seen.append(all(future.done() for future in first)),
+    ]
+    first = rounds.begin(2)
+    assert results(first) == 2
+    assert results(later[2:]) == 2
+    assert seen == [True]
+    for future in later[:2]:
+        assert isinstance(future.exception(PATIENCE), StoreUnavailable)
+
+
 def test_what_may_take_long_is_not_waited_for(rounds: Rounds, store: SqliteStore) -> None:
     go_on = threading.Event()
 
@@ -214,6 +237,68 @@ def test_where_commits_take_longer_all_are_waited_for_and_share_one(
     later += rounds.submit(1)
     assert results(later) == 5
     assert rounds.sizes == [3, 5]
+
+
+def test_what_is_no_submission_does_not_wait_for_any(
+    rounds: Rounds, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "RETURN", NEVER)
+    monkeypatch.setattr(writer_module, "SHARED_COMMIT", 1)
+    monkeypatch.setattr(gathering, "LONGEST", PATIENCE)
+    with store.transaction():
+        (submission,) = rounds.submit(1)
+        others = [queued(rounds.writer, store.pause_queue("mail")) for _ in range(2)]
+    for future in [submission, *others]:
+        future.result(PATIENCE / 2)
+
+
+class Stranded:
+    """Threads that wait for what is stored with somebody's who is interrupted before he could wake
+    the next."""
+
+    def __init__(self, store: SqliteStore, writer: Writer, number: int) -> None:
+        writer.hand_in(store.enqueue([draft()]), Blocked())
+        self.threads = [
+            threading.Thread(target=store.run, args=(store.enqueue([draft()]),), daemon=True)
+            for _ in range(number)
+        ]
+        for thread in self.threads:
+            thread.start()
+        until(lambda: len(writer._queue) == number + 1)
+
+    def all_went_on(self) -> bool:
+        for thread in self.threads:
+            thread.join(PATIENCE)
+        return not any(thread.is_alive() for thread in self.threads)
+
+
+def test_who_is_stranded_does_not_wait_for_the_next_commit(
+    rounds: Rounds, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "RETURN", NEVER)
+    monkeypatch.setattr(gathering, "LONGEST", PATIENCE)
+    monkeypatch.setattr(awaiting, "LONG", 0.0)
+    went_on: list[bool] = []
+
+    def committing() -> bool:
+        went_on.append(stranded.all_went_on())
+        return False
+
+    with store.transaction():
+        stranded = Stranded(store, rounds.writer, 3)
+    until(lambda: rounds.writer._gathering._enough == 4)
+    connection = rounds.writer._transactions.connection
+    assert connection is not None
+    connection.set_commit_hook(committing)
+    assert results(rounds.submit(4)) == 4
+    assert went_on == [True]
+
+
+def test_who_is_stranded_goes_on_when_the_store_is_closed(rounds: Rounds) -> None:
+    with rounds.store.transaction():
+        stranded = Stranded(rounds.store, rounds.writer, 5)
+    rounds.store.close()
+    assert stranded.all_went_on()
 
 
 def test_a_fork_waits_for_nobody_who_was_not_told(rounds: Rounds, store: SqliteStore) -> None:

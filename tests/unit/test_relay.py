@@ -84,6 +84,16 @@ def test_one_that_has_gone_on_already_is_followed_all_the_same() -> None:
     assert following.woken
 
 
+def test_one_that_is_kept_does_not_keep_those_that_followed(relay: Relay) -> None:
+    kept, following, later = (Blocked[int]() for _ in range(3))
+    relay.begin([(kept, 1, None), (following, 2, None)])
+    kept.wait()
+    following.wait()
+    kept.be_followed(later)
+    assert later.woken
+    assert kept._following is None
+
+
 def test_whoever_is_no_thread_is_told_at_once(relay: Relay) -> None:
     async def program() -> None:
         awaited, refused = Awaited[int](), Awaited[int]()

@@ -67,7 +67,7 @@ class Blocked(Generic[T]):
         self._following = following
         if self.goes_on:
             # It may have looked for the one that follows before.
-            following.wake()
+            self._wake_following()
 
     def wake(self) -> None:
         """Let the thread go on. To do so more than once changes nothing."""
@@ -83,8 +83,7 @@ class Blocked(Generic[T]):
         """Block until the outcome is there. Once only."""
         self._set.acquire()
         self.goes_on = True
-        if self._following is not None:
-            self._following.wake()
+        self._wake_following()
         if self._error is not None:
             try:
                 raise self._error
@@ -93,14 +92,21 @@ class Blocked(Generic[T]):
                 del self
         return cast(T, self._result)
 
+    def _wake_following(self) -> None:
+        following = self._following
+        if following is not None:
+            following.wake()
+            # Or whoever keeps one would keep all that came after it.
+            self._following = None
+
 
 class Relay:
     """Tells those who wait for what was done together. Threads wake one another in turn: woken all
     at once, they would fight for the interpreter's lock, which takes longer than what they do.
 
     A thread may be interrupted before it wakes the next, so whoever has begun a relay is to
-    `finish` it after a moment; one that is begun before the last has ended goes on where that ends,
-    unless that has taken too LONG.
+    `finish` it before anything that may take long, and to `hurry` it now and then. One that is
+    begun before the last has ended goes on where that ends.
     """
 
     def __init__(self) -> None:
@@ -138,9 +144,13 @@ class Relay:
                     blocked.wake()
         self._begun.clear()
 
-    def _go_on_with(self, threads: list[Blocked[Any]]) -> None:
+    def hurry(self) -> None:
+        """The same if it has taken too LONG."""
         if not self.finished and time.monotonic() - self._begun[0][0] > LONG:
             self.finish()
+
+    def _go_on_with(self, threads: list[Blocked[Any]]) -> None:
+        self.hurry()
         if self.finished:
             threads[0].wake()
         else:

@@ -37,7 +37,11 @@ class Gathering:
         return len(self._queue) >= self._enough
 
     def stores(self, number: int) -> None:
-        """So many are stored together now."""
+        """So many are stored together now, and all of them are to be waited for."""
+        self._returning = number
+
+    def expects(self, number: int) -> None:
+        """So many are to be waited for, those included that are in the queue already."""
         self._returning = number
 
     def gather(self) -> None:

@@ -193,6 +193,7 @@ class Writer:
                 with self._turn:
                     self._serve(lease)
                 self._let_others_in(time.monotonic() - started)
+        self._tell_all()
         self._let_go()
 
     def _write(self, batch: list[Request]) -> None:
@@ -208,12 +209,12 @@ class Writer:
             self._commit(batch)
         finally:
             self._turn.release()
-        company = len(submissions) + len(self._queue)
+        company = len(submissions) + sum(map(_is_submission, list(self._queue)))
         if not is_short or self._transactions.committing > company * RETURN:
-            self._gathering.stores(company if submissions else 0)
+            self._gathering.expects(company if submissions else 0)
             self._tell()
         elif not self._queue:
-            self._gathering.stores(company // 2)
+            self._gathering.expects(company // 2)
             self._tell()
 
     def _let_others_in(self, held: float) -> None:
@@ -241,6 +242,7 @@ class Writer:
         try:
             outcomes = self._transactions.run_together(batch, self._tell)
         except BaseException as error:
+            self._tell()
             for _, recipient in batch:
                 recipient.set_exception(error)
             return
@@ -252,6 +254,7 @@ class Writer:
 
     def _tell(self) -> None:
         """Tell those whose operations are committed, one after another."""
+        self._relay.hurry()
         if self._untold:
             outcomes, self._untold = self._untold, []
             self._relay.begin(map(_answered, outcomes))
@@ -305,6 +308,10 @@ class Writer:
             return
         self._committed(frozenset(Wake))
         lease.ended.set_result(None)
+
+
+def _is_submission(item: Request | Lease) -> bool:
+    return not isinstance(item, Lease) and bool(item[0].drafts)
 
 
 def _answered(outcome: Outcome) -> tuple[Recipient, Any, BaseException | None]:
