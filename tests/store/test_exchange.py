@@ -263,7 +263,7 @@ def submit_after_a_pause(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patch:
         patch.setattr(store_module, "execute_with_hint", noted)
         until(lambda: not store._open().notifier._pending)
-        patch.setattr(store._open().notifier, "_sent", 0.0)
+        patch.setattr(store._open().notifier, "_due", 0.0)
         (answer,) = store.run(store.enqueue([draft()]))
     assert len(carried) == 1
     assert answer.created

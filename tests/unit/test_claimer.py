@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from duly.model.query import Due
 from duly.runtime.chores import Chores
 from duly.runtime.claimer import Claimer
@@ -78,8 +80,33 @@ class Backlog:
     async def end_expired(self) -> None: ...
 
 
-async def run_claimer(claims: Asked | Backlog) -> None:
-    slots = Slots(1)
+class Brisk:
+    """Claims of a worker for which some jobs have come whenever it looks, so many times."""
+
+    unknown = False
+
+    def __init__(self, times: int) -> None:
+        self._times = times
+        self.in_vain = 0
+        self.claimer: Claimer
+
+    async def take(self, limit: int, due_by: datetime | None) -> tuple[list[Any], dict[Any, Any]]:
+        self._times -= 1
+        if self._times < 0:
+            self.in_vain += 1
+            return [], {}
+        return [SimpleNamespace(id=number) for number in range(limit // 4)], {}
+
+    async def next_due(self, exact: bool) -> Due | None:
+        return None
+
+    async def end_expired(self) -> None: ...
+
+
+async def run_claimer(
+    claims: Asked | Backlog | Brisk, size: int = 1, poll: float = 0.001, patience: float = 60
+) -> None:
+    slots = Slots(size)
     claims.claimer = Claimer(
         cast(Claims, claims),
         cast(Suspicion, SimpleNamespace(bars=False, startable=lambda jobs: jobs)),
@@ -87,11 +114,11 @@ async def run_claimer(claims: Asked | Backlog) -> None:
         Pace(slots),
         cast(Settler, SimpleNamespace(backlog=0)),
         Chores(lambda: None),
-        poll=0.001,
+        poll=poll,
         start=lambda *job: None,
         lease_lost=lambda: None,
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience):
         await claims.claimer.run(cast(Watch, Quiet()))
 
 
@@ -105,3 +132,11 @@ def test_nobody_asks_when_something_is_due_between_full_batches() -> None:
     backlog = Backlog(batches=10)
     asyncio.run(run_claimer(backlog))
     assert backlog.looks == 2
+
+
+def test_while_jobs_come_often_a_worker_looks_for_them_without_being_told() -> None:
+    brisk = Brisk(times=20)
+    with pytest.raises(TimeoutError):
+        asyncio.run(run_claimer(brisk, size=12, poll=60, patience=1))
+    # And stops soon when no more come.
+    assert 1 <= brisk.in_vain <= 10

@@ -12,6 +12,7 @@ from duly.model.job import JobRecord
 from duly.model.query import Due
 from duly.model.settlement import release
 from duly.model.step import Recorded
+from duly.runtime.arrivals import Arrivals
 from duly.runtime.chance import chance
 from duly.runtime.chores import Chores
 from duly.runtime.claims import Claims
@@ -71,6 +72,7 @@ class Claimer:
         self._watch: Watch | None = None
         self._stopped = False
         self._loop = asyncio.get_running_loop()
+        self._arrivals = Arrivals(self._loop.time())
         self._nothing_near = False
         self._coming: _Coming | None = None
         self._answered = asyncio.Event()
@@ -143,6 +145,7 @@ class Claimer:
         expected = self._expected()
         limit = free if expected else self._pace.claimable()
         jobs = await self._claim(limit, expected)
+        self._arrivals.came(len(jobs), self._loop.time())
         if jobs:
             self._idle.clear()
             self._nothing_near = False
@@ -156,7 +159,8 @@ class Claimer:
                 self._idle.set()
         elif not jobs:
             await self._claims.end_expired()
-        return self._until(coming) if jobs else max(CONTENTION_PAUSE, self._until(coming))
+        pause = self._until(coming) if jobs else max(CONTENTION_PAUSE, self._until(coming))
+        return self._at_most(self._arrivals.next_in(), pause)
 
     async def _next_due(self) -> _Coming | None:
         due = await self._claims.next_due(exact=self._looks_for_idleness)
@@ -197,6 +201,14 @@ class Claimer:
                 if job not in chosen:
                     self._settler.put(release(job.id, job.token))
         return chosen
+
+    def _at_most(self, soon: float | None, pause: float) -> float:
+        """How long to sleep if one more is to be expected before anybody says so."""
+        if soon is None or soon >= pause or self._looks_for_idleness:
+            return pause
+        self._coming = None
+        self._nothing_near = False
+        return soon
 
     def _until(self, coming: _Coming | None) -> float:
         """How long to sleep until the next job is about to be due."""

@@ -12,7 +12,10 @@ from psycopg import pq, sql
 from duly.store.operation import Wake
 from duly.store.postgres.connection import is_direct
 
-COALESCE = 0.01
+INTERVAL = 0.01
+"""Seconds from one notification of a process to the next, in the long run."""
+AHEAD = 5
+"""How many may be sent at once after a pause."""
 RETRY_AFTER = 1.0
 
 
@@ -25,14 +28,15 @@ class Notifier:
     """Sends notifications from a thread of its own: several commits, one notification.
 
     NOTIFY takes a lock on the whole database at commit, so it is kept out of the transactions
-    that carry work. While it `rests`, whoever has a connection at hand may send one himself: that
-    is sooner than a thread.
+    that carry work. While there are few, whoever has a connection at hand may send one himself:
+    that is sooner than a thread.
     """
 
     def __init__(self, send: Callable[[frozenset[Wake]], None]) -> None:
         self._send = send
         self._pending: set[Wake] = set()
-        self._sent = 0.0
+        self._due = 0.0
+        """When the next would be sent if all came INTERVAL after one another."""
         # A lock that is no Python code is left whenever its block is, however that is interrupted.
         self._noting = threading.Lock()
         self._filled = threading.Condition(self._noting)
@@ -47,12 +51,12 @@ class Notifier:
             self._filled.notify()
 
     def rests(self) -> bool:
-        """Whether nobody has sent any for a while; whoever asks is taken to do so now."""
-        now = time.monotonic()
-        rested = not self._pending and now - self._sent > COALESCE
-        if rested:
-            self._sent = now
-        return rested
+        """Whether one may be sent now; whoever asks is taken to do so."""
+        with self._noting:
+            rested = not self._pending and self._early() <= 0
+            if rested:
+                self._count()
+            return rested
 
     def close(self) -> None:
         """Send what is pending and end."""
@@ -66,14 +70,22 @@ class Notifier:
             with self._filled:
                 while not self._pending and not self._closing:
                     self._filled.wait()
+                while (early := self._early()) > 0 and not self._closing:
+                    self._filled.wait(early)
                 wakes, self._pending = frozenset(self._pending), set()
                 closing = self._closing
+                self._count()
             if wakes:
-                self._sent = time.monotonic()
                 self._send(wakes)
             if closing:
                 return
-            time.sleep(COALESCE)
+
+    def _early(self) -> float:
+        """For how many seconds none is to be sent."""
+        return self._due - (AHEAD - 1) * INTERVAL - time.monotonic()
+
+    def _count(self) -> None:
+        self._due = max(self._due, time.monotonic()) + INTERVAL
 
 
 class Listener:

@@ -1,0 +1,112 @@
+"""Notifications of a process: at once while there are few, and never too many."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from duly.store.operation import Wake
+from duly.store.postgres import watch
+from duly.store.postgres.watch import AHEAD, INTERVAL, Notifier
+from tests.support.stores import until
+
+WORKERS = frozenset({Wake.WORKERS})
+WAITERS = frozenset({Wake.WAITERS})
+
+
+class Clock:
+    """Stands still but for what it is told; conditions have their own."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(watch, "time", clock)
+    return clock
+
+
+class Sent:
+    """What was sent; while it is `held`, sending takes until it is let go."""
+
+    def __init__(self) -> None:
+        self.all: list[frozenset[Wake]] = []
+        self.free = threading.Event()
+        self.free.set()
+
+    def __call__(self, wakes: frozenset[Wake]) -> None:
+        self.all.append(wakes)
+        self.free.wait(30)
+
+
+@pytest.fixture
+def sent() -> Sent:
+    return Sent()
+
+
+@pytest.fixture
+def notifier(clock: Clock, sent: Sent) -> Iterator[Notifier]:
+    notifier = Notifier(sent)
+    yield notifier
+    sent.free.set()
+    notifier.close()
+
+
+def test_some_may_be_sent_at_once_after_a_pause(notifier: Notifier) -> None:
+    assert [notifier.rests() for _ in range(AHEAD + 1)] == [True] * AHEAD + [False]
+
+
+def test_as_many_as_come_at_the_usual_interval_are_sent_at_once(
+    notifier: Notifier, clock: Clock
+) -> None:
+    for _ in range(100):
+        clock.now += INTERVAL * 1.001
+        assert notifier.rests()
+
+
+def test_in_the_long_run_there_is_one_in_an_interval(notifier: Notifier, clock: Clock) -> None:
+    allowed = 0
+    for _ in range(1000):
+        clock.now += INTERVAL / 10
+        allowed += notifier.rests()
+    assert 100 <= allowed <= 100 + AHEAD
+
+
+def test_what_came_too_early_is_sent_together(notifier: Notifier, clock: Clock, sent: Sent) -> None:
+    while notifier.rests():
+        pass
+    notifier.notify(WORKERS)
+    notifier.notify(WAITERS)
+    assert sent.all == []
+    clock.now += 2 * INTERVAL
+    until(lambda: sent.all)
+    assert sent.all == [WORKERS | WAITERS]
+
+
+def test_while_some_wait_nobody_sends_beside_them(
+    notifier: Notifier, clock: Clock, sent: Sent
+) -> None:
+    sent.free.clear()
+    notifier.notify(WORKERS)
+    until(lambda: sent.all)
+    notifier.notify(WAITERS)
+    assert not notifier.rests()
+    sent.free.set()
+    until(lambda: len(sent.all) == 2)
+    assert notifier.rests()
+
+
+def test_what_is_pending_at_the_end_is_sent(clock: Clock, sent: Sent) -> None:
+    notifier = Notifier(sent)
+    while notifier.rests():
+        pass
+    notifier.notify(WORKERS)
+    notifier.close()
+    assert sent.all == [WORKERS]
