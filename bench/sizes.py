@@ -21,7 +21,7 @@ class Size:
     steady: int
     on_idle_system: int
     seconds_at_rate: float
-    rate: int
+    rates: tuple[int, ...]
     delayed: int
     others: int
     backlogs: tuple[int, ...]
@@ -53,7 +53,7 @@ TINY = Size(
     steady=300,
     on_idle_system=5,
     seconds_at_rate=0.3,
-    rate=100,
+    rates=(100,),
     delayed=5,
     others=300,
     backlogs=(0, 300),
@@ -84,7 +84,7 @@ SMALL = Size(
     steady=5_000,
     on_idle_system=40,
     seconds_at_rate=1.0,
-    rate=1_000,
+    rates=(100, 1_000),
     delayed=40,
     others=20_000,
     backlogs=(0, 20_000),
@@ -115,7 +115,7 @@ NORMAL = Size(
     steady=50_000,
     on_idle_system=400,
     seconds_at_rate=10.0,
-    rate=1_000,
+    rates=(100, 1_000),
     delayed=400,
     others=1_000_000,
     backlogs=(0, 100_000, 1_000_000, 5_000_000),
@@ -146,7 +146,7 @@ LARGE = Size(
     steady=200_000,
     on_idle_system=2_000,
     seconds_at_rate=60.0,
-    rate=1_000,
+    rates=(100, 1_000),
     delayed=2_000,
     others=1_000_000,
     backlogs=(0, 100_000, 1_000_000, 5_000_000),

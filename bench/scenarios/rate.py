@@ -29,12 +29,17 @@ Submit = Callable[[int], object]
 
 def measure(engine: Engine, size: Size) -> list[Figure]:
     """Milliseconds, the median and the 99th percentile."""
+    return [figure for rate in size.rates for figure in _measure(engine, rate, size)]
+
+
+def _measure(engine: Engine, rate: int, size: Size) -> list[Figure]:
+    seconds = size.seconds_at_rate
     with (
         engine.fresh() as database,
         application(database) as app,
         warm_workers(database, app, concurrency=CONCURRENCY),
     ):
-        duly = _latencies(database, size, [app.stamp.enqueue] * CLIENTS)
+        duly = _latencies(database, rate, seconds, [app.stamp.enqueue] * CLIENTS)
     with (
         engine.fresh() as database,
         bare_client(database),
@@ -42,11 +47,11 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
         ExitStack() as stack,
     ):
         clients = [stack.enter_context(closing(database.bare())) for _ in range(CLIENTS)]
-        limit = _latencies(database, size, [_inserting(client) for client in clients])
+        limit = _latencies(database, rate, seconds, [_inserting(client) for client in clients])
     return [
         Figure(
             NAME,
-            f"submit to start at {size.rate:,}/s, p{percent}",
+            f"submit to start at {rate:,}/s, p{percent}",
             engine.name,
             "ms",
             Better.LOWER,
@@ -66,10 +71,10 @@ def _inserting(client: Bare) -> Submit:
     return insert
 
 
-def _latencies(database: Database, size: Size, clients: list[Submit]) -> list[float]:
-    jobs = int(size.rate * size.seconds_at_rate)
+def _latencies(database: Database, rate: int, seconds: float, clients: list[Submit]) -> list[float]:
+    jobs = int(rate * seconds)
     begin = time.time_ns() // 1000 + int(LEAD * 1e6)
-    moments = [begin + number * 1_000_000 // size.rate for number in range(jobs)]
+    moments = [begin + number * 1_000_000 // rate for number in range(jobs)]
 
     def submit_on_time(number: int) -> None:
         for moment in moments[number :: len(clients)]:
