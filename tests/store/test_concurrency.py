@@ -565,11 +565,15 @@ def test_submissions_that_come_together_share_commits(
     store = postgres.store
     assert isinstance(store, PostgresStore)
     shared = store._open().submissions
-    with psycopg.connect(shared_database) as blocker, ThreadPoolExecutor(24) as threads:
+    with ThreadPoolExecutor(24) as threads, psycopg.connect(shared_database) as blocker:
         blocker.execute("LOCK TABLE duly.jobs IN EXCLUSIVE MODE")
-        submitted = [threads.submit(store.run, store.enqueue([draft()])) for _ in range(24)]
-        # One goes alone, the thread has taken another, and two wait to be taken together.
-        until(lambda: shared._storing and len(shared._waiting) > 1)
+        submitted = [threads.submit(store.run, store.enqueue([draft()]))]
+        until(shared._alone.locked)
+        # One goes alone, the thread takes another, and the rest wait to be taken together.
+        submitted += [threads.submit(store.run, store.enqueue([draft()]))]
+        until(lambda: shared._storing and not shared._waiting)
+        submitted += [threads.submit(store.run, store.enqueue([draft()])) for _ in range(22)]
+        until(lambda: len(shared._waiting) == 22)
         blocker.commit()
         assert all(future.result(PATIENCE)[0].created for future in submitted)
         row = blocker.execute(
