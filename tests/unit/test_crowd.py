@@ -6,27 +6,20 @@ import pytest
 
 from duly.store.postgres import crowd as crowd_module
 from duly.store.postgres.crowd import AT_FIRST, LASTING, MANY, PATIENCE, Crowd, View
+from tests.support.still_clock import StillClock
 
 ALONE = View(running=0, oldest=100, next=100)
 MANY_AT_WORK = View(running=MANY, oldest=100, next=120)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
+    clock = StillClock()
     monkeypatch.setattr(crowd_module, "time", clock)
     return clock
 
 
-def test_a_crowd_is_expected_at_first_and_not_for_ever(clock: Clock) -> None:
+def test_a_crowd_is_expected_at_first_and_not_for_ever(clock: StillClock) -> None:
     crowd = Crowd()
     clock.now += 100
     assert crowd.is_expected()
@@ -35,7 +28,7 @@ def test_a_crowd_is_expected_at_first_and_not_for_ever(clock: Clock) -> None:
     assert not crowd.is_expected()
 
 
-def test_a_crowd_that_is_only_expected_was_not_seen(clock: Clock) -> None:
+def test_a_crowd_that_is_only_expected_was_not_seen(clock: StillClock) -> None:
     crowd = Crowd()
     assert crowd.is_expected()
     crowd.claimed(100, everything=False, view=ALONE)
@@ -51,7 +44,7 @@ def test_a_crowd_that_is_only_expected_was_not_seen(clock: Clock) -> None:
 @pytest.mark.parametrize("everything", [True, False])
 @pytest.mark.parametrize("running", [MANY, MANY - 1])
 def test_a_crowd_is_expected_while_there_is_one(
-    clock: Clock, running: int, everything: bool
+    clock: StillClock, running: int, everything: bool
 ) -> None:
     crowd = Crowd()
     assert crowd.is_expected()
@@ -64,7 +57,7 @@ def test_a_crowd_is_expected_while_there_is_one(
     assert not crowd.is_expected()
 
 
-def test_what_others_have_touched_is_taken_when_there_is_nothing_else(clock: Clock) -> None:
+def test_what_others_have_touched_is_taken_when_there_is_nothing_else(clock: StillClock) -> None:
     crowd = Crowd()
     assert crowd.is_expected()
     crowd.claimed(0, everything=False, view=MANY_AT_WORK)
@@ -74,7 +67,7 @@ def test_what_others_have_touched_is_taken_when_there_is_nothing_else(clock: Clo
 
 
 @pytest.mark.parametrize("looked", [True, False])
-def test_after_a_rest_a_crowd_is_expected(clock: Clock, looked: bool) -> None:
+def test_after_a_rest_a_crowd_is_expected(clock: StillClock, looked: bool) -> None:
     crowd = Crowd()
     assert crowd.is_expected()
     clock.now += AT_FIRST
@@ -87,7 +80,7 @@ def test_after_a_rest_a_crowd_is_expected(clock: Clock, looked: bool) -> None:
     assert crowd.is_expected()
 
 
-def test_while_transactions_end_everything_is_claimed_rarely(clock: Clock) -> None:
+def test_while_transactions_end_everything_is_claimed_rarely(clock: StillClock) -> None:
     crowd = Crowd()
     complete = []
     for moment in range(100):
@@ -100,7 +93,9 @@ def test_while_transactions_end_everything_is_claimed_rarely(clock: Clock) -> No
     assert complete == [30, 60, 90]
 
 
-def test_everything_is_claimed_now_and_then_while_a_transaction_stays_open(clock: Clock) -> None:
+def test_everything_is_claimed_now_and_then_while_a_transaction_stays_open(
+    clock: StillClock,
+) -> None:
     crowd = Crowd()
     complete = []
     for moment in range(160):

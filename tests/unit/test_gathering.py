@@ -9,24 +9,15 @@ import pytest
 
 from duly.store import gathering as gathering_module
 from duly.store.gathering import LONGEST_REST, SHORTEST_REST, Gathering
+from tests.support.still_clock import StillClock
 from tests.support.stores import until
 
 PATIENCE = 30.0
 
 
-class Clock:
-    """Stands still but for what it is told; conditions have their own."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
+    clock = StillClock()
     monkeypatch.setattr("duly.store.gathering.time", clock)
     return clock
 
@@ -103,7 +94,9 @@ def test_it_does_not_go_on_waiting_when_something_else_is_to_be_done(scene: Scen
 
 
 @pytest.mark.usefixtures("hurried")
-def test_after_waiting_in_vain_it_rests_for_longer_and_longer(scene: Scene, clock: Clock) -> None:
+def test_after_waiting_in_vain_it_rests_for_longer_and_longer(
+    scene: Scene, clock: StillClock
+) -> None:
     rests = []
     for _ in range(8):
         scene.gathering.stores(2)
@@ -122,7 +115,7 @@ def test_after_waiting_in_vain_it_rests_for_longer_and_longer(scene: Scene, cloc
 
 
 def test_while_it_rests_nobody_is_waited_for(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, clock: Clock
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, clock: StillClock
 ) -> None:
     monkeypatch.setattr(gathering_module, "LONGEST", 0.001)
     scene.gathering.stores(2)

@@ -10,25 +10,16 @@ import pytest
 from duly.store.operation import Wake
 from duly.store.postgres import watch
 from duly.store.postgres.watch import AHEAD, INTERVAL, Notifier
+from tests.support.still_clock import StillClock
 from tests.support.stores import until
 
 WORKERS = frozenset({Wake.WORKERS})
 WAITERS = frozenset({Wake.WAITERS})
 
 
-class Clock:
-    """Stands still but for what it is told; conditions have their own."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
+    clock = StillClock()
     monkeypatch.setattr(watch, "time", clock)
     return clock
 
@@ -52,7 +43,7 @@ def sent() -> Sent:
 
 
 @pytest.fixture
-def notifier(clock: Clock, sent: Sent) -> Iterator[Notifier]:
+def notifier(clock: StillClock, sent: Sent) -> Iterator[Notifier]:
     notifier = Notifier(sent)
     yield notifier
     sent.free.set()
@@ -64,14 +55,14 @@ def test_some_may_be_sent_at_once_after_a_pause(notifier: Notifier) -> None:
 
 
 def test_as_many_as_come_at_the_usual_interval_are_sent_at_once(
-    notifier: Notifier, clock: Clock
+    notifier: Notifier, clock: StillClock
 ) -> None:
     for _ in range(100):
         clock.now += INTERVAL * 1.001
         assert notifier.rests()
 
 
-def test_in_the_long_run_there_is_one_in_an_interval(notifier: Notifier, clock: Clock) -> None:
+def test_in_the_long_run_there_is_one_in_an_interval(notifier: Notifier, clock: StillClock) -> None:
     allowed = 0
     for _ in range(1000):
         clock.now += INTERVAL / 10
@@ -79,7 +70,9 @@ def test_in_the_long_run_there_is_one_in_an_interval(notifier: Notifier, clock: 
     assert 100 <= allowed <= 100 + AHEAD
 
 
-def test_what_came_too_early_is_sent_together(notifier: Notifier, clock: Clock, sent: Sent) -> None:
+def test_what_came_too_early_is_sent_together(
+    notifier: Notifier, clock: StillClock, sent: Sent
+) -> None:
     while notifier.rests():
         pass
     notifier.notify(WORKERS)
@@ -91,7 +84,7 @@ def test_what_came_too_early_is_sent_together(notifier: Notifier, clock: Clock, 
 
 
 def test_while_some_wait_nobody_sends_beside_them(
-    notifier: Notifier, clock: Clock, sent: Sent
+    notifier: Notifier, clock: StillClock, sent: Sent
 ) -> None:
     sent.free.clear()
     notifier.notify(WORKERS)
@@ -103,7 +96,7 @@ def test_while_some_wait_nobody_sends_beside_them(
     assert notifier.rests()
 
 
-def test_what_is_pending_at_the_end_is_sent(clock: Clock, sent: Sent) -> None:
+def test_what_is_pending_at_the_end_is_sent(clock: StillClock, sent: Sent) -> None:
     notifier = Notifier(sent)
     while notifier.rests():
         pass
