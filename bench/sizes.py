@@ -28,6 +28,7 @@ class Size:
     claims: int
     drained_per_backlog: int
     behind_horizon: int
+    held_seconds: float
     recoveries: int
     starts: int
     run_by_one_child: int
@@ -60,6 +61,7 @@ TINY = Size(
     claims=3,
     drained_per_backlog=100,
     behind_horizon=400,
+    held_seconds=0.6,
     recoveries=1,
     starts=1,
     run_by_one_child=200,
@@ -91,6 +93,7 @@ SMALL = Size(
     claims=20,
     drained_per_backlog=1_000,
     behind_horizon=8_000,
+    held_seconds=6.0,
     recoveries=1,
     starts=5,
     run_by_one_child=2_000,
@@ -122,6 +125,7 @@ NORMAL = Size(
     claims=100,
     drained_per_backlog=10_000,
     behind_horizon=120_000,
+    held_seconds=30.0,
     recoveries=3,
     starts=15,
     run_by_one_child=20_000,
@@ -153,6 +157,7 @@ LARGE = Size(
     claims=300,
     drained_per_backlog=20_000,
     behind_horizon=600_000,
+    held_seconds=600.0,
     recoveries=5,
     starts=25,
     run_by_one_child=200_000,
