@@ -17,12 +17,26 @@ from bench.scenarios import SCENARIOS
 from bench.sizes import TINY
 
 # Scenarios do not know their engine: each runs on one here, all that engines offer on both.
-ON_SQLITE = ["submit", "drain", "steady", "latency", "backlog", "start", "disk", "writes", "soak"]
+ON_SQLITE = [
+    "submit",
+    "drain",
+    "steady",
+    "latency",
+    "backlog",
+    "start",
+    "disk",
+    "writes",
+    "soak",
+    "held",
+    "lanes",
+]
 ON_POSTGRESQL = [
     "bulk",
     "batch",
     "crowd",
+    "lanes",
     "horizon",
+    "held",
     "rate",
     "lateness",
     "recovery",

@@ -11,6 +11,7 @@ from duly.errors import LeaseLost
 from duly.model.job import JobRecord, State
 from duly.model.query import Demand, Due
 from duly.store.operation import Operation, Statement, Steps
+from duly.store.postgres.choosing import DUE, chosen
 from duly.store.postgres.crowd import Crowd, View
 from duly.store.postgres.finishing import cancelled
 from duly.store.postgres.lanes import claimable_in, lanes_wanted
@@ -31,9 +32,6 @@ from duly.store.postgres.turns import Turns
 from duly.store.records import REASON_EXPIRED
 
 SILENCE = "SELECT set_config('idle_in_transaction_session_timeout', %(limit)s, true)"
-
-# What is due by a moment ahead is claimed as of then, unless it has passed when the claim arrives.
-DUE = f"greatest({NOW}, %(due_by)s::timestamptz)"
 
 # First without locks: which lanes have the jobs that come first, and how many from each. Then
 # each lane gives that many, past those that another claimer has locked. Locking the first rows
@@ -59,22 +57,6 @@ gone AS (
 ),
 {cancelled(f"'{REASON_EXPIRED}'")}
 """
-_BY_PRIORITY = "SELECT * FROM by_priority"
-_ALSO_LONGEST_WAITING = f"""
-    {_BY_PRIORITY} UNION ALL (
-        SELECT * FROM due WHERE id NOT IN (SELECT id FROM by_priority)
-        ORDER BY run_at, id
-        LIMIT %(limit)s::integer - (SELECT count(*) FROM by_priority)
-    )
-"""
-
-# A claim for many looks first where the due jobs of each lane begin, so that what is gone is walked
-# over only once, and whether more than one lane has any: if not, all come from there. And it sends
-# what jobs have in common only once. To set this up takes as long as it saves with MANY jobs: it is
-# done after a claim that brought so many.
-_ONE_IS_BUSY = "(SELECT count(*) FROM busy) = 1"
-_FROM_THE_BUSY_ONE = f"""
-    SELECT busy.*, %(limit)s::integer AS share FROM busy WHERE {_ONE_IS_BUSY} UNION ALL"""
 MANY = 20
 
 # A statement sees jobs as they were when it began. One that another has taken since is no longer
@@ -96,23 +78,8 @@ _UNTOUCHED = """(xmax = 0 OR token > 0 OR key IS NOT NULL OR flow_id IS NOT NULL
             OR age(xmax) < -1000000 OR %(touched)s::boolean)"""
 
 
-def _busy(marked: bool) -> str:
-    return f"""
-busy AS MATERIALIZED (
-    SELECT lanes.queue, lanes.task, lanes.priority, head.run_at AS from_time, head.id AS from_id
-    FROM holder CROSS JOIN lanes CROSS JOIN LATERAL (
-        SELECT run_at, id FROM {{schema}}.jobs
-        WHERE {claimable_in("lanes", marked)} AND run_at <= {DUE}
-        ORDER BY run_at, id LIMIT 1
-    ) head
-),"""
-
-
 @lru_cache
 def _claim_text(fair: bool, expiring: bool, marked: bool, many: bool) -> str:
-    lanes, among = ("busy", "busy") if many else ("lanes", "holder CROSS JOIN lanes")
-    begun = marked or many
-    lane = "queue, task, priority" + (", from_time, from_id" if begun else "")
     return f"""
 WITH {CLOCK},
 {_SEEN},
@@ -124,28 +91,12 @@ held AS MATERIALIZED (
     SELECT id FROM {{schema}}.workers
     WHERE id = %(worker)s::uuid AND lease_until > {NOW} FOR KEY SHARE
 ),
-{lanes_wanted(marked)},{_busy(marked) if many else ""}
-due AS MATERIALIZED (
-    SELECT {lanes}.*, head.run_at, head.id
-    FROM {among} CROSS JOIN LATERAL (
-        SELECT run_at, id FROM {{schema}}.jobs
-        WHERE {claimable_in(lanes, begun)} AND run_at <= {DUE}
-        ORDER BY run_at, id LIMIT %(limit)s::integer
-    ) head{f" WHERE NOT {_ONE_IS_BUSY}" if many else ""}
-),
-by_priority AS MATERIALIZED (
-    SELECT * FROM due ORDER BY priority DESC, run_at, id LIMIT %(ordinary)s::integer
-),
-shares AS MATERIALIZED ({_FROM_THE_BUSY_ONE if many else ""}
-    SELECT {lane}, count(*) AS share
-    FROM ({_ALSO_LONGEST_WAITING if fair else _BY_PRIORITY}) chosen
-    GROUP BY {lane}
-),
+{chosen(fair, marked, many)},
 locked AS MATERIALIZED (
     SELECT head.place, head.id, coalesce(head.expires_at <= {DUE}, false) AS late
     FROM shares CROSS JOIN LATERAL (
         SELECT ctid AS place, id, expires_at FROM {{schema}}.jobs
-        WHERE {claimable_in("shares", begun)} AND run_at <= {DUE}
+        WHERE {claimable_in("shares", marked or many)} AND run_at <= {DUE}
         AND (flow_id IS NULL OR expires_at IS NULL OR expires_at > {DUE})
         AND {_UNTOUCHED}
         ORDER BY run_at, id

@@ -1,0 +1,134 @@
+"""Which due jobs come first, as common table expressions: from the lanes that are wanted to
+`shares`, which says how many of each lane are to be taken. Nothing is locked for that.
+"""
+
+from __future__ import annotations
+
+from duly.store.postgres.lanes import claimable_in, lanes_wanted
+from duly.store.postgres.rows import NOW
+
+# What is due by a moment ahead is claimed as of then, unless it has passed when the claim arrives.
+DUE = f"greatest({NOW}, %(due_by)s::timestamptz)"
+
+_LIMIT = "%(limit)s::integer"
+_IN_ORDER = "priority DESC, run_at, id"
+_BY_PRIORITY = f"""by_priority AS MATERIALIZED (
+    SELECT * FROM due ORDER BY {_IN_ORDER} LIMIT %(ordinary)s::integer
+)"""
+_ROOM = f"{_LIMIT} - (SELECT count(*) FROM by_priority)"
+
+
+def chosen(fair: bool, marked: bool, many: bool) -> str:
+    """Jobs by priority and, if that is to be `fair`, the longest-waiting of any; of lanes that
+    begin at their marks if they are `marked`."""
+    return (_among_many if many else _among_few)(fair, marked)
+
+
+def _head(lane: str, marked: bool, limit: str, more: str = "") -> str:
+    return f"""CROSS JOIN LATERAL (
+        SELECT run_at, id FROM {{schema}}.jobs
+        WHERE {claimable_in(lane, marked)} AND run_at <= {DUE}{more}
+        ORDER BY run_at, id LIMIT {limit}
+    ) head"""
+
+
+def _shares(lane: str, fair: bool, candidates: str) -> str:
+    """How many of each lane: what comes by priority, and of the candidates what waited longest."""
+    waiting = f"""
+        UNION ALL (
+            SELECT * FROM {candidates} AS candidates WHERE id NOT IN (SELECT id FROM by_priority)
+            ORDER BY run_at, id LIMIT {_ROOM}
+        )"""
+    return f"""SELECT {lane}, count(*)::integer AS share FROM (
+        SELECT * FROM by_priority{waiting if fair else ""}
+    ) chosen GROUP BY {lane}"""
+
+
+def _among_few(fair: bool, marked: bool) -> str:
+    """Each lane is read as if all came from it."""
+    lane = "queue, task, priority" + (", from_time, from_id" if marked else "")
+    return f"""{lanes_wanted(marked)},
+due AS MATERIALIZED (
+    SELECT lanes.*, head.run_at, head.id
+    FROM holder CROSS JOIN lanes {_head("lanes", marked, _LIMIT)}
+),
+{_BY_PRIORITY},
+shares AS MATERIALIZED ({_shares(lane, fair, "due")})"""
+
+
+# To read each lane as if all came from it would be most of a claim where many lanes are full. So
+# first is looked where the due jobs of each begin, and whether more than one lane has any: if not,
+# all come from there. Otherwise each lane of the highest priority is read for twice its part; those
+# of the others only if that was too little. Of what is `near` the last that would be taken is a
+# bound: only lanes whose own last comes before it are read on, up to the bound. Whoever waits for
+# longest is there, or among the first of those lanes below that begin earliest.
+#
+# To set this up takes as long as it saves with some twenty jobs.
+_ONE_IS_BUSY = "(SELECT count(*) FROM busy) = 1"
+_LANE = "queue, task, priority, from_time, from_id"
+_JOB = f"{_LANE}, run_at, id"
+_BEFORE_THE_BOUND = """bound.id IS NULL OR near.priority > bound.priority
+        OR near.priority = bound.priority AND (near.run_at, near.id) < (bound.run_at, bound.id)"""
+_UP_TO_THE_BOUND = """
+        AND (run_at, jobs.id) <= (short.to_time, short.to_id)"""
+_ALSO_BELOW = f"""(
+                SELECT {_JOB} FROM due UNION SELECT below.*, head.run_at, head.id
+                FROM below {_head("below", True, "%(limit)s::integer - %(ordinary)s::integer")}
+            )"""
+_BELOW = """
+below AS MATERIALIZED (
+    SELECT queue, task, priority, from_time, from_id FROM busy
+    WHERE priority < (SELECT coalesce(min(priority), 32767) FROM by_priority)
+    ORDER BY from_time, from_id LIMIT %(limit)s::integer - %(ordinary)s::integer
+),"""
+
+
+def _among_many(fair: bool, marked: bool) -> str:
+    return f"""{lanes_wanted(marked)},
+busy AS MATERIALIZED (
+    SELECT lanes.queue, lanes.task, lanes.priority, head.run_at AS from_time, head.id AS from_id,
+        least({_LIMIT}, 2 * {_LIMIT} / count(*) OVER (PARTITION BY lanes.priority) + 1) AS part
+    FROM holder CROSS JOIN lanes {_head("lanes", marked, "1")}
+),
+highest AS MATERIALIZED ({_parts("priority = (SELECT max(priority) FROM busy)")}),
+lower AS MATERIALIZED ({
+        _parts(
+            f"priority < (SELECT max(priority) FROM busy)"
+            f" AND (SELECT count(*) FROM highest) < {_LIMIT}"
+        )
+    }),
+near AS MATERIALIZED (SELECT * FROM highest UNION ALL SELECT * FROM lower),
+bound AS MATERIALIZED (
+    SELECT priority, run_at, id FROM near ORDER BY {_IN_ORDER} OFFSET greatest({
+        _LIMIT
+    } - 1, 0) LIMIT 1
+),
+short AS MATERIALIZED (
+    SELECT near.queue, near.task, near.priority, near.from_time AS begin_time,
+        near.from_id AS begin_id, near.run_at AS from_time, near.id AS from_id,
+        CASE WHEN near.priority = bound.priority THEN bound.run_at ELSE 'infinity' END AS to_time,
+        CASE WHEN near.priority = bound.priority THEN bound.id
+            ELSE 'ffffffff-ffff-ffff-ffff-ffffffffffff' END AS to_id
+    FROM near LEFT JOIN bound ON true WHERE place = part AND ({_BEFORE_THE_BOUND})
+),
+due AS MATERIALIZED (
+    SELECT {_JOB} FROM near UNION ALL
+    SELECT queue, task, priority, begin_time, begin_id, head.run_at, head.id
+    FROM short {_head("short", True, f"{_LIMIT} OFFSET 1", _UP_TO_THE_BOUND)}
+),
+{_BY_PRIORITY},{_BELOW if fair else ""}
+shares AS MATERIALIZED (
+    SELECT {_LANE}, {_LIMIT} AS share FROM busy WHERE {_ONE_IS_BUSY} UNION ALL
+    {_shares(_LANE, fair, _ALSO_BELOW)}
+)"""
+
+
+def _parts(which: str) -> str:
+    """The first of each lane, with their places in it."""
+    return f"""
+    SELECT busy.*, head.run_at, head.id, head.place FROM busy CROSS JOIN LATERAL (
+        SELECT run_at, id, row_number() OVER (ORDER BY run_at, id) AS place FROM {{schema}}.jobs
+        WHERE {claimable_in("busy", True)} AND run_at <= {DUE}
+        ORDER BY run_at, id LIMIT busy.part
+    ) head WHERE NOT {_ONE_IS_BUSY} AND {which}
+"""
