@@ -1,4 +1,4 @@
-"""What is asked of every claim, asked of one that follows a claim that brought many."""
+"""What is asked of every claim, asked of those that expect many."""
 
 from __future__ import annotations
 
@@ -8,20 +8,27 @@ from pathlib import Path
 import pytest
 
 from duly.store.postgres import claiming
+from duly.store.postgres.choosing import Expected
 from duly.store.postgres.store import PostgresStore
 from tests.conformance.test_claim import *  # noqa: F403
-from tests.support.stores import QUEUE, TASK, Scene, opened
+from tests.conformance.test_claim_among_lanes import *  # noqa: F403
+from tests.support.stores import Scene, opened
+
+FOR_MANY = [Expected.MANY, Expected.MANY_OF_SEVERAL_LANES]
 
 
-@pytest.fixture
+@pytest.fixture(params=FOR_MANY, ids=lambda expected: expected.name)
 def store(
-    shared_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    shared_database: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[PostgresStore]:
     """An empty store that expects many jobs of every claim."""
-    monkeypatch.setattr(claiming, "MANY", 0)
+    monkeypatch.setattr(claiming, "_next_expected", lambda jobs, alike: request.param)
     with opened("postgres", tmp_path, lambda: shared_database) as it:
         assert isinstance(it, PostgresStore)
-        it.expects_many = True
+        it.expected = request.param
         yield it
 
 
@@ -29,16 +36,3 @@ def store(
 def scene(store: PostgresStore) -> Scene:
     """An empty store with a clock that stands still."""
     return Scene(store)
-
-
-def test_when_many_are_expected(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claiming, "MANY", 3)
-    store = scene.store
-    assert isinstance(store, PostgresStore)
-    scene.submit_many(5, queue=QUEUE, task=TASK)
-    holder = scene.hire()
-    expected = []
-    for _ in range(3):
-        scene.claim(holder, 3)
-        expected.append(store.expects_many)
-    assert expected == [True, False, False]

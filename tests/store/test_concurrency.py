@@ -34,6 +34,7 @@ from duly.model.settlement import bury, release, succeed
 from duly.store import gathering as gathering_module
 from duly.store.awaiting import Blocked
 from duly.store.operation import Operation
+from duly.store.postgres.choosing import Expected
 from duly.store.postgres.sharing import SharedSubmissions
 from duly.store.postgres.store import PostgresStore
 from duly.store.protocol import Store
@@ -615,9 +616,9 @@ def test_a_claim_waits_for_an_open_reap_and_gets_nothing(
     assert scene.counts() == {("default", State.PENDING): 3}
 
 
-@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("expected", list(Expected))
 def test_a_claim_holds_its_worker_if_it_takes_something(
-    postgres: Scene, shared_database: str, many: bool
+    postgres: Scene, shared_database: str, expected: Expected
 ) -> None:
     """One in vain writes nothing: it does not wait for the disk."""
     scene = postgres
@@ -625,7 +626,7 @@ def test_a_claim_holds_its_worker_if_it_takes_something(
     holder = scene.hire()
 
     def written() -> bool:
-        store.expects_many = many
+        store.expected = expected
         scene.claim(holder)
         with psycopg.connect(shared_database) as connection:
             row = connection.execute("SELECT xmax::text <> '0' FROM duly.workers").fetchone()

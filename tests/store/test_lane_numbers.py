@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from duly.store.postgres import claiming, lanes
+from duly.store.postgres.choosing import Expected
 from tests.support.stores import Scene, opened
 
 
@@ -26,20 +27,20 @@ def _forget_statements() -> None:
     claiming._next_due_text.cache_clear()
 
 
-@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("expected", list(Expected))
 @pytest.mark.parametrize("other", [{"queue": "other"}, {"task": "other"}])
 def test_a_claim_takes_nothing_from_other_lanes(
-    scene: Scene, other: dict[str, str], many: bool
+    scene: Scene, other: dict[str, str], expected: Expected
 ) -> None:
     scene.submit(**other)
     mine = scene.submit()
-    scene.store.expects_many = many  # type: ignore[attr-defined]
+    scene.store.expected = expected  # type: ignore[attr-defined]
     assert [job.id for job in scene.claim(scene.hire(), 10)] == [mine.id]
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_a_claim_tells_priorities_apart(scene: Scene, many: bool) -> None:
+@pytest.mark.parametrize("expected", list(Expected))
+def test_a_claim_tells_priorities_apart(scene: Scene, expected: Expected) -> None:
     scene.submit()
     urgent = scene.submit(priority=20)
-    scene.store.expects_many = many  # type: ignore[attr-defined]
+    scene.store.expected = expected  # type: ignore[attr-defined]
     assert [job.id for job in scene.claim(scene.hire(), 1)] == [urgent.id]

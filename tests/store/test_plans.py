@@ -18,6 +18,7 @@ import pytest
 from duly.model.query import Demand
 from duly.model.settlement import bury, retry, succeed
 from duly.store.operation import Operation, Row, Statement, Steps, drive
+from duly.store.postgres.choosing import Expected
 from duly.store.postgres.connection import configure
 from duly.store.postgres.exchange import numbered
 from duly.store.postgres.marks import Marks
@@ -87,13 +88,17 @@ BESIDE: dict[str, Callable[[PostgresStore], Operation[Any]]] = {
     "submit with a key": lambda store: store.enqueue([draft(task="work", key="key")], NOW),
 }
 
-FOR_MANY = " for many"
+FOR_MANY = {f"claim, {each.name}": each for each in Expected if each is not Expected.FEW}
+
+
+def _plain(name: str) -> str:
+    return "claim" if name in FOR_MANY else name
 
 
 def _operation(name: str, store: Verbs) -> Operation[Any]:
     if isinstance(store, PostgresStore):
-        store.expects_many = name.endswith(FOR_MANY)
-    operation: Operation[Any] = (OPERATIONS | BESIDE)[name.removesuffix(FOR_MANY)](store)
+        store.expected = FOR_MANY.get(name, Expected.FEW)
+    operation: Operation[Any] = (OPERATIONS | BESIDE)[_plain(name)](store)
     return operation
 
 
@@ -224,7 +229,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
-@pytest.mark.parametrize("name", [*OPERATIONS, "claim" + FOR_MANY])
+@pytest.mark.parametrize("name", [*OPERATIONS, *FOR_MANY])
 def test_postgres(
     name: str, mode: str, postgres: tuple[PostgresStore, psycopg.Connection[Any]]
 ) -> None:
@@ -245,7 +250,7 @@ def test_postgres(
     assert answer is not None
     assert not any(cost.scanned for cost in costs)
     used = {index for cost in costs for index in cost.indexes if index.startswith("jobs_")}
-    expected = EXPECTED_INDEX.get(name.removesuffix(FOR_MANY), "jobs_pkey")
+    expected = EXPECTED_INDEX.get(_plain(name), "jobs_pkey")
     assert expected in used
     assert used <= {expected, "jobs_pkey"}
     assert sum(cost.rows for cost in costs) <= 200
@@ -303,7 +308,7 @@ def behind_horizon(
         connection.rollback()
 
 
-@pytest.mark.parametrize("name", [*OPERATIONS, "claim" + FOR_MANY, *BESIDE])
+@pytest.mark.parametrize("name", [*OPERATIONS, *FOR_MANY, *BESIDE])
 @pytest.mark.parametrize("marked", [False, True])
 def test_behind_an_open_transaction_no_table_is_read_from_end_to_end(
     name: str,
@@ -416,7 +421,7 @@ def test_sqlite(name: str, analysed: bool, sqlite: apsw.Connection) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["claim", "claim" + FOR_MANY, "next_due", "settle", "get", "cancel", "reap"]
+    "name", ["claim", *FOR_MANY, "next_due", "settle", "get", "cancel", "reap"]
 )
 def test_a_plan_kept_from_an_empty_table_serves_a_backlog(name: str, postgres_url: str) -> None:
     store = PostgresStore(postgres_url)

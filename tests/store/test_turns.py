@@ -15,6 +15,7 @@ import pytest
 from duly.model.job import JobRecord
 from duly.model.query import Demand
 from duly.store.postgres import turns as turns_module
+from duly.store.postgres.choosing import Expected
 from duly.store.postgres.claiming import MANY
 from duly.store.postgres.crowd import MANY as CROWD
 from duly.store.postgres.crowd import Crowd, View
@@ -96,7 +97,7 @@ def test_a_claim_for_many_waits_for_a_place_and_sees_what_was_taken_until_then(
     early = claim(store, holder)
     with claiming(store, holder) as brought:
         until(lambda: count(connection, WAITING) == 1)
-        store.expects_many = False
+        store.expected = Expected.FEW
         early += claim(store, hire(store))
         all_taken.commit()
     assert len(early) == 2 * MANY

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from enum import Enum, auto
+
 from duly.store.postgres.lanes import claimable_in, lanes_wanted
 from duly.store.postgres.rows import NOW
 
@@ -18,10 +20,25 @@ _BY_PRIORITY = f"""by_priority AS MATERIALIZED (
 _ROOM = f"{_LIMIT} - (SELECT count(*) FROM by_priority)"
 
 
-def chosen(fair: bool, marked: bool, many: bool) -> str:
+class Expected(Enum):
+    """What a claim is expected to bring, by what the last one has brought. All bring the same; each
+    is the quickest where it is right."""
+
+    FEW = auto()
+    MANY = auto()
+    MANY_OF_SEVERAL_LANES = auto()
+
+
+def chosen(fair: bool, marked: bool, expected: Expected) -> str:
     """Jobs by priority and, if that is to be `fair`, the longest-waiting of any; of lanes that
     begin at their marks if they are `marked`."""
-    return (_among_many if many else _among_few)(fair, marked)
+    match expected:
+        case Expected.FEW:
+            return _each_to_the_limit(fair, marked)
+        case Expected.MANY:
+            return _all_of_one(fair, marked)
+        case Expected.MANY_OF_SEVERAL_LANES:
+            return _in_parts(fair, marked)
 
 
 def _head(lane: str, marked: bool, limit: str, more: str = "") -> str:
@@ -44,9 +61,13 @@ def _shares(lane: str, fair: bool, candidates: str) -> str:
     ) chosen GROUP BY {lane}"""
 
 
-def _among_few(fair: bool, marked: bool) -> str:
+_LANE = "queue, task, priority"
+_LANE_FROM = f"{_LANE}, from_time, from_id"
+
+
+def _each_to_the_limit(fair: bool, marked: bool) -> str:
     """Each lane is read as if all came from it."""
-    lane = "queue, task, priority" + (", from_time, from_id" if marked else "")
+    lane = _LANE_FROM if marked else _LANE
     return f"""{lanes_wanted(marked)},
 due AS MATERIALIZED (
     SELECT lanes.*, head.run_at, head.id
@@ -56,52 +77,71 @@ due AS MATERIALIZED (
 shares AS MATERIALIZED ({_shares(lane, fair, "due")})"""
 
 
-# To read each lane as if all came from it would be most of a claim where many lanes are full. So
-# first is looked where the due jobs of each begin, and whether more than one lane has any: if not,
-# all come from there. Otherwise each lane of the highest priority is read for twice its part; those
-# of the others only if that was too little. Of what is `near` the last that would be taken is a
-# bound: only lanes whose own last comes before it are read on, up to the bound. Whoever waits for
-# longest is there, or among the first of those lanes below that begin earliest.
-#
-# To set this up takes as long as it saves with some twenty jobs.
+def _busy(marked: bool, more: str = "") -> str:
+    """Where the due jobs of each lane begin, so that what is gone is walked over only once."""
+    return f"""busy AS MATERIALIZED (
+    SELECT lanes.queue, lanes.task, lanes.priority,
+        head.run_at AS from_time, head.id AS from_id{more}
+    FROM holder CROSS JOIN lanes {_head("lanes", marked, "1")}
+)"""
+
+
 _ONE_IS_BUSY = "(SELECT count(*) FROM busy) = 1"
-_LANE = "queue, task, priority, from_time, from_id"
-_JOB = f"{_LANE}, run_at, id"
+
+
+def _all_of_one(fair: bool, marked: bool) -> str:
+    """If one lane alone has due jobs, all come from there. To look for that takes as long as it
+    saves with some twenty jobs."""
+    return f"""{lanes_wanted(marked)},
+{_busy(marked)},
+due AS MATERIALIZED (
+    SELECT busy.*, head.run_at, head.id
+    FROM busy {_head("busy", True, _LIMIT)} WHERE NOT {_ONE_IS_BUSY}
+),
+{_BY_PRIORITY},
+shares AS MATERIALIZED (
+    SELECT busy.*, {_LIMIT} AS share FROM busy WHERE {_ONE_IS_BUSY} UNION ALL
+    {_shares(_LANE_FROM, fair, "due")}
+)"""
+
+
+# To read each lane as if all came from it would be most of a claim where many lanes are full. So
+# each of the highest priority is read for twice its part; those below only if that was too little.
+# Of what is `near` the last that would be taken is a bound: only lanes whose own last comes before
+# it are read on, up to the bound. Whoever waits for longest is there, or among the first of those
+# lanes below that begin earliest.
+_JOB = f"{_LANE_FROM}, run_at, id"
+_PART = f""",
+        least({_LIMIT}, 2 * {_LIMIT} / count(*) OVER (PARTITION BY lanes.priority) + 1) AS part"""
+_HIGHEST = "priority = (SELECT max(priority) FROM busy)"
+_LOWER = f"NOT {_HIGHEST} AND (SELECT count(*) FROM highest) < {_LIMIT}"
 _BEFORE_THE_BOUND = """bound.id IS NULL OR near.priority > bound.priority
         OR near.priority = bound.priority AND (near.run_at, near.id) < (bound.run_at, bound.id)"""
 _UP_TO_THE_BOUND = """
         AND (run_at, jobs.id) <= (short.to_time, short.to_id)"""
+_WAITING = "%(limit)s::integer - %(ordinary)s::integer"
+_BELOW = f"""
+below AS MATERIALIZED (
+    SELECT {_LANE_FROM} FROM busy
+    WHERE priority < (SELECT coalesce(min(priority), 32767) FROM by_priority)
+    ORDER BY from_time, from_id LIMIT {_WAITING}
+),"""
 _ALSO_BELOW = f"""(
                 SELECT {_JOB} FROM due UNION SELECT below.*, head.run_at, head.id
-                FROM below {_head("below", True, "%(limit)s::integer - %(ordinary)s::integer")}
+                FROM below {_head("below", True, _WAITING)}
             )"""
-_BELOW = """
-below AS MATERIALIZED (
-    SELECT queue, task, priority, from_time, from_id FROM busy
-    WHERE priority < (SELECT coalesce(min(priority), 32767) FROM by_priority)
-    ORDER BY from_time, from_id LIMIT %(limit)s::integer - %(ordinary)s::integer
-),"""
 
 
-def _among_many(fair: bool, marked: bool) -> str:
+def _in_parts(fair: bool, marked: bool) -> str:
+    """Little more is read than is chosen."""
     return f"""{lanes_wanted(marked)},
-busy AS MATERIALIZED (
-    SELECT lanes.queue, lanes.task, lanes.priority, head.run_at AS from_time, head.id AS from_id,
-        least({_LIMIT}, 2 * {_LIMIT} / count(*) OVER (PARTITION BY lanes.priority) + 1) AS part
-    FROM holder CROSS JOIN lanes {_head("lanes", marked, "1")}
-),
-highest AS MATERIALIZED ({_parts("priority = (SELECT max(priority) FROM busy)")}),
-lower AS MATERIALIZED ({
-        _parts(
-            f"priority < (SELECT max(priority) FROM busy)"
-            f" AND (SELECT count(*) FROM highest) < {_LIMIT}"
-        )
-    }),
+{_busy(marked, _PART)},
+highest AS MATERIALIZED ({_parts(_HIGHEST)}),
+lower AS MATERIALIZED ({_parts(_LOWER)}),
 near AS MATERIALIZED (SELECT * FROM highest UNION ALL SELECT * FROM lower),
 bound AS MATERIALIZED (
-    SELECT priority, run_at, id FROM near ORDER BY {_IN_ORDER} OFFSET greatest({
-        _LIMIT
-    } - 1, 0) LIMIT 1
+    SELECT priority, run_at, id FROM near
+    ORDER BY {_IN_ORDER} OFFSET greatest({_LIMIT} - 1, 0) LIMIT 1
 ),
 short AS MATERIALIZED (
     SELECT near.queue, near.task, near.priority, near.from_time AS begin_time,
@@ -117,10 +157,7 @@ due AS MATERIALIZED (
     FROM short {_head("short", True, f"{_LIMIT} OFFSET 1", _UP_TO_THE_BOUND)}
 ),
 {_BY_PRIORITY},{_BELOW if fair else ""}
-shares AS MATERIALIZED (
-    SELECT {_LANE}, {_LIMIT} AS share FROM busy WHERE {_ONE_IS_BUSY} UNION ALL
-    {_shares(_LANE, fair, _ALSO_BELOW)}
-)"""
+shares AS MATERIALIZED ({_shares(_LANE_FROM, fair, _ALSO_BELOW)})"""
 
 
 def _parts(which: str) -> str:
@@ -130,5 +167,5 @@ def _parts(which: str) -> str:
         SELECT run_at, id, row_number() OVER (ORDER BY run_at, id) AS place FROM {{schema}}.jobs
         WHERE {claimable_in("busy", True)} AND run_at <= {DUE}
         ORDER BY run_at, id LIMIT busy.part
-    ) head WHERE NOT {_ONE_IS_BUSY} AND {which}
+    ) head WHERE {which}
 """

@@ -11,7 +11,7 @@ from duly.errors import LeaseLost
 from duly.model.job import JobRecord, State
 from duly.model.query import Demand, Due
 from duly.store.operation import Operation, Statement, Steps
-from duly.store.postgres.choosing import DUE, chosen
+from duly.store.postgres.choosing import DUE, Expected, chosen
 from duly.store.postgres.crowd import Crowd, View
 from duly.store.postgres.finishing import cancelled
 from duly.store.postgres.lanes import claimable_in, lanes_wanted
@@ -57,6 +57,8 @@ gone AS (
 ),
 {cancelled(f"'{REASON_EXPIRED}'")}
 """
+# After a claim that brought many, what jobs have in common is sent only once. To set that up takes
+# as long as it saves with so many.
 MANY = 20
 
 # A statement sees jobs as they were when it began. One that another has taken since is no longer
@@ -79,7 +81,8 @@ _UNTOUCHED = """(xmax = 0 OR token > 0 OR key IS NOT NULL OR flow_id IS NOT NULL
 
 
 @lru_cache
-def _claim_text(fair: bool, expiring: bool, marked: bool, many: bool) -> str:
+def _claim_text(fair: bool, expiring: bool, marked: bool, expected: Expected) -> str:
+    many = expected is not Expected.FEW
     return f"""
 WITH {CLOCK},
 {_SEEN},
@@ -91,7 +94,7 @@ held AS MATERIALIZED (
     SELECT id FROM {{schema}}.workers
     WHERE id = %(worker)s::uuid AND lease_until > {NOW} FOR KEY SHARE
 ),
-{chosen(fair, marked, many)},
+{chosen(fair, marked, expected)},
 locked AS MATERIALIZED (
     SELECT head.place, head.id, coalesce(head.expires_at <= {DUE}, false) AS late
     FROM shares CROSS JOIN LATERAL (
@@ -137,12 +140,18 @@ RETURNING id
 """
 
 
+def _next_expected(jobs: int, alike: bool) -> Expected:
+    if jobs < MANY:
+        return Expected.FEW
+    return Expected.MANY if alike else Expected.MANY_OF_SEVERAL_LANES
+
+
 class Claiming(Settling, Marking):
     """The verbs that start attempts, and the question when there will be some to start."""
 
     def __init__(self, schema: str) -> None:
         super().__init__(schema)
-        self.expects_many = False
+        self.expected = Expected.FEW
         self._crowd = Crowd()
         self._turns = Turns(schema)
 
@@ -170,9 +179,10 @@ class Claiming(Settling, Marking):
         yield Statement(SILENCE, {"limit": str(int(longest.total_seconds() * 1000))})
 
     def _claim(self, demand: Demand, now: datetime | None) -> Steps[list[JobRecord]]:
-        marks, many = self.marks, self.expects_many
+        marks, expected = self.marks, self.expected
+        many = expected is not Expected.FEW
         crowded = self._crowd.is_expected()
-        text = _claim_text(demand.longest_waiting > 0, demand.expiring, marks is not None, many)
+        text = _claim_text(demand.longest_waiting > 0, demand.expiring, marks is not None, expected)
         parameters = {
             "now": now,
             "worker": demand.worker,
@@ -201,7 +211,7 @@ class Claiming(Settling, Marking):
         else:
             jobs = [job_record(row[4:]) for row in rows]
         jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id.int))
-        self.expects_many = len(jobs) >= MANY
+        self.expected = _next_expected(len(jobs), alike=not many or len(rows) == 1)
         view = View(running, oldest, following)
         self._walked(read, len(jobs), view.is_crowd)
         self._crowd.claimed(len(jobs), not crowded, view)

@@ -11,15 +11,15 @@ from duly.store.operation import Row, Statement, Steps
 from duly.store.sqlite.reading import LANES
 from duly.store.sqlite.rows import array
 
-DUE = (
+_DUE = (
     "SELECT run_at, id, rowid FROM jobs WHERE state IN ('pending', 'waiting')"
-    " AND queue = ? AND task = ? AND priority = ? AND run_at <= ? AND (run_at, id) > (?, ?)"
-    " ORDER BY run_at, id LIMIT ?"
+    " AND queue = ? AND task = ? AND priority = ? AND run_at <= ?"
 )
+_IN_ORDER = " ORDER BY run_at, id LIMIT ?"
+FIRST_DUE = _DUE + _IN_ORDER
+NEXT_DUE = _DUE + " AND (run_at, id) > (?, ?)" + _IN_ORDER
 Candidate = tuple[int, bytes, int]
 """When it is due, its id, and its row: the one that is told by the index that finds it."""
-
-BEFORE_ALL: Candidate = (-(1 << 62), b"", 0)
 
 
 def choose(demand: Demand, instant: int) -> Steps[list[Candidate]]:
@@ -46,16 +46,22 @@ class _Lane:
         self._names = names
         self.priority = names[2]
         self.read: list[Candidate] = []
-        self.last = BEFORE_ALL
+        self.last: Candidate | None = None
         self.has_more = True
 
     def read_on(self, instant: int, number: int) -> Steps[None]:
-        run_at, job_id, _ = self.last
-        found = yield Statement(DUE, (*self._names, instant, run_at, job_id, number))
+        if self.last is None:
+            found = yield Statement(FIRST_DUE, (*self._names, instant, number))
+        else:
+            found = yield Statement(NEXT_DUE, (*self._names, instant, *self.last[:2], number))
         self.has_more = len(found) == number
         if found:
             self.read += found
             self.last = found[-1]
+
+    def may_precede(self, bound: Candidate | None) -> bool:
+        """Whether there may be one before the bound that has not been read."""
+        return self.has_more and (bound is None or self.last is None or self.last < bound)
 
     def take(self, bound: Candidate | None) -> None:
         """Leave those behind the bound."""
@@ -71,7 +77,7 @@ def _first(lanes: Sequence[_Lane], instant: int, number: int) -> Steps[list[Cand
             yield from lane.read_on(instant, min(number, 2 * number // len(short) + 1))
         first = sorted(chain.from_iterable(lane.read for lane in lanes))[:number]
         bound = first[-1] if len(first) == number else None
-        short = [lane for lane in lanes if lane.has_more and (bound is None or lane.last < bound)]
+        short = [lane for lane in lanes if lane.may_precede(bound)]
         if not short:
             break
     for lane in lanes:
