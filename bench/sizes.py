@@ -135,7 +135,7 @@ NORMAL = Size(
     soak_seconds=60.0,
     soak_rate=5_000,
     of_peers=10_000,
-    on_idle_peers=300,
+    on_idle_peers=600,
 )
 LARGE = Size(
     name="large",
