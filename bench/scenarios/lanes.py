@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from bench.draining import BATCH, CORES
 from bench.engines.protocol import Engine
 from bench.figures import Better, Figure, Target
-from bench.processes import application, wait_for_finished, warm_workers
+from bench.processes import TookTooLong, application, wait_for_finished, warm_workers
 from bench.sizes import Size
 from duly.model.job import Priority
 
@@ -54,6 +54,8 @@ def _rate(engine: Engine, jobs: int, queues: int, priorities: list[Priority]) ->
             for priority in priorities
         ]
         app.app.enqueue_many([random.choice(tasks).job() for _ in range(jobs)])
+        if datetime.now(UTC) > due:
+            raise TookTooLong(f"{jobs} jobs were not submitted within {LEAD.total_seconds():g} s")
         wait_for_finished(database, jobs)
         span = database.span()
     return jobs / (span.last_finished - span.first_started)

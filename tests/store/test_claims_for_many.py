@@ -14,7 +14,7 @@ from tests.conformance.test_claim import *  # noqa: F403
 from tests.conformance.test_claim_among_lanes import *  # noqa: F403
 from tests.support.stores import Scene, opened
 
-FOR_MANY = [Expected.MANY, Expected.MANY_OF_SEVERAL_LANES]
+FOR_MANY = [Expected.MANY, Expected.MANY_BESIDE_OTHERS]
 
 
 @pytest.fixture(params=FOR_MANY, ids=lambda expected: expected.name)
@@ -25,7 +25,7 @@ def store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[PostgresStore]:
     """An empty store that expects many jobs of every claim."""
-    monkeypatch.setattr(claiming, "_next_expected", lambda jobs, alike: request.param)
+    monkeypatch.setattr(claiming, "_next_expected", lambda jobs, busy: request.param)
     with opened("postgres", tmp_path, lambda: shared_database) as it:
         assert isinstance(it, PostgresStore)
         it.expected = request.param

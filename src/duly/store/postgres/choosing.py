@@ -21,12 +21,17 @@ _ROOM = f"{_LIMIT} - (SELECT count(*) FROM by_priority)"
 
 
 class Expected(Enum):
-    """What a claim is expected to bring, by what the last one has brought. All bring the same; each
-    is the quickest where it is right."""
+    """What a claim is expected to bring, and whether more than one lane has due jobs, by what the
+    last one has brought and seen. All bring the same: they differ in what they read for it."""
 
     FEW = auto()
     MANY = auto()
-    MANY_OF_SEVERAL_LANES = auto()
+    MANY_BESIDE_OTHERS = auto()
+
+
+def number_of_busy(expected: Expected) -> str:
+    """How many lanes have due jobs, if the statement finds out."""
+    return "NULL" if expected is Expected.FEW else "(SELECT count(*) FROM busy)"
 
 
 def chosen(fair: bool, marked: bool, expected: Expected) -> str:
@@ -37,7 +42,7 @@ def chosen(fair: bool, marked: bool, expected: Expected) -> str:
             return _each_to_the_limit(fair, marked)
         case Expected.MANY:
             return _all_of_one(fair, marked)
-        case Expected.MANY_OF_SEVERAL_LANES:
+        case Expected.MANY_BESIDE_OTHERS:
             return _in_parts(fair, marked)
 
 
@@ -77,12 +82,11 @@ due AS MATERIALIZED (
 shares AS MATERIALIZED ({_shares(lane, fair, "due")})"""
 
 
-def _busy(marked: bool, more: str = "") -> str:
+def _busy(marked: bool, lanes: str = "lanes", more: str = "") -> str:
     """Where the due jobs of each lane begin, so that what is gone is walked over only once."""
     return f"""busy AS MATERIALIZED (
-    SELECT lanes.queue, lanes.task, lanes.priority,
-        head.run_at AS from_time, head.id AS from_id{more}
-    FROM holder CROSS JOIN lanes {_head("lanes", marked, "1")}
+    SELECT queue, task, priority, head.run_at AS from_time, head.id AS from_id{more}
+    FROM holder CROSS JOIN {lanes} {_head(lanes, marked, "1")}
 )"""
 
 
@@ -106,19 +110,30 @@ shares AS MATERIALIZED (
 
 
 # To read each lane as if all came from it would be most of a claim where many lanes are full. So
-# each of the highest priority is read for twice its part; those below only if that was too little.
-# Of what is `near` the last that would be taken is a bound: only lanes whose own last comes before
-# it are read on, up to the bound. Whoever waits for longest is there, or among the first of those
-# lanes below that begin earliest.
+# each is read for a part at first: twice what it gave to the last claim, or twice an even share, if
+# that is more. The limit-th of what is `near` then is a bound: there are enough before it, so what
+# comes after it is not taken. Only lanes that are `short`, whose own last comes before the bound,
+# may have more before it, and are read on up to there. So `due` has the first of all, to the limit.
+#
+# Who has waited for longest and is not among these by its priority has one below the last that is.
+# Of those lanes the first W have to be looked at if W are wanted, in the order in which they begin,
+# and W jobs of each: before any other job there are W.
 _JOB = f"{_LANE_FROM}, run_at, id"
-_PART = f""",
-        least({_LIMIT}, 2 * {_LIMIT} / count(*) OVER (PARTITION BY lanes.priority) + 1) AS part"""
-_HIGHEST = "priority = (SELECT max(priority) FROM busy)"
-_LOWER = f"NOT {_HIGHEST} AND (SELECT count(*) FROM highest) < {_LIMIT}"
+# A full join is never a loop over all pairs, and what the condition means is not seen through.
+_WITH_WHAT_THEY_GAVE = """givers AS MATERIALIZED (
+    SELECT lanes.*, gave.number AS gave
+    FROM lanes FULL JOIN unnest(%(gave_queues)s::text[], %(gave_tasks)s::text[],
+        %(gave_priorities)s::smallint[], %(gave_numbers)s::integer[])
+    AS gave (queue, task, priority, number) USING (queue, task, priority)
+    WHERE CASE WHEN lanes.queue IS NULL THEN false ELSE true END
+)"""
+_PART = f""", least({_LIMIT},
+            greatest(2 * gave::bigint, 2 * {_LIMIT}::bigint / count(*) OVER () + 1)
+        ) AS part"""
 _BEFORE_THE_BOUND = """bound.id IS NULL OR near.priority > bound.priority
         OR near.priority = bound.priority AND (near.run_at, near.id) < (bound.run_at, bound.id)"""
 _UP_TO_THE_BOUND = """
-        AND (run_at, jobs.id) <= (short.to_time, short.to_id)"""
+        AND (run_at, jobs.id) <= (short.bound_time, short.bound_id)"""
 _WAITING = "%(limit)s::integer - %(ordinary)s::integer"
 _BELOW = f"""
 below AS MATERIALIZED (
@@ -133,12 +148,17 @@ _ALSO_BELOW = f"""(
 
 
 def _in_parts(fair: bool, marked: bool) -> str:
-    """Little more is read than is chosen."""
+    """Little more is read than is chosen, while lanes give what they gave."""
     return f"""{lanes_wanted(marked)},
-{_busy(marked, _PART)},
-highest AS MATERIALIZED ({_parts(_HIGHEST)}),
-lower AS MATERIALIZED ({_parts(_LOWER)}),
-near AS MATERIALIZED (SELECT * FROM highest UNION ALL SELECT * FROM lower),
+{_WITH_WHAT_THEY_GAVE},
+{_busy(marked, "givers", _PART)},
+near AS MATERIALIZED (
+    SELECT busy.*, head.run_at, head.id, head.place FROM busy CROSS JOIN LATERAL (
+        SELECT run_at, id, row_number() OVER (ORDER BY run_at, id) AS place FROM {{schema}}.jobs
+        WHERE {claimable_in("busy", True)} AND run_at <= {DUE}
+        ORDER BY run_at, id LIMIT busy.part
+    ) head
+),
 bound AS MATERIALIZED (
     SELECT priority, run_at, id FROM near
     ORDER BY {_IN_ORDER} OFFSET greatest({_LIMIT} - 1, 0) LIMIT 1
@@ -146,9 +166,10 @@ bound AS MATERIALIZED (
 short AS MATERIALIZED (
     SELECT near.queue, near.task, near.priority, near.from_time AS begin_time,
         near.from_id AS begin_id, near.run_at AS from_time, near.id AS from_id,
-        CASE WHEN near.priority = bound.priority THEN bound.run_at ELSE 'infinity' END AS to_time,
+        CASE WHEN near.priority = bound.priority THEN bound.run_at
+            ELSE 'infinity' END AS bound_time,
         CASE WHEN near.priority = bound.priority THEN bound.id
-            ELSE 'ffffffff-ffff-ffff-ffff-ffffffffffff' END AS to_id
+            ELSE 'ffffffff-ffff-ffff-ffff-ffffffffffff' END AS bound_id
     FROM near LEFT JOIN bound ON true WHERE place = part AND ({_BEFORE_THE_BOUND})
 ),
 due AS MATERIALIZED (
@@ -158,14 +179,3 @@ due AS MATERIALIZED (
 ),
 {_BY_PRIORITY},{_BELOW if fair else ""}
 shares AS MATERIALIZED ({_shares(_LANE_FROM, fair, _ALSO_BELOW)})"""
-
-
-def _parts(which: str) -> str:
-    """The first of each lane, with their places in it."""
-    return f"""
-    SELECT busy.*, head.run_at, head.id, head.place FROM busy CROSS JOIN LATERAL (
-        SELECT run_at, id, row_number() OVER (ORDER BY run_at, id) AS place FROM {{schema}}.jobs
-        WHERE {claimable_in("busy", True)} AND run_at <= {DUE}
-        ORDER BY run_at, id LIMIT busy.part
-    ) head WHERE {which}
-"""

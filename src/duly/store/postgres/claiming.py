@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Any
 from uuid import UUID
 
 from duly.errors import LeaseLost
 from duly.model.job import JobRecord, State
 from duly.model.query import Demand, Due
 from duly.store.operation import Operation, Statement, Steps
-from duly.store.postgres.choosing import DUE, Expected, chosen
+from duly.store.postgres.choosing import DUE, Expected, chosen, number_of_busy
 from duly.store.postgres.crowd import Crowd, View
 from duly.store.postgres.finishing import cancelled
 from duly.store.postgres.lanes import claimable_in, lanes_wanted
-from duly.store.postgres.marks import READ, Marking
+from duly.store.postgres.marks import READ, Lane, Marking
 from duly.store.postgres.rows import (
     ALIKE,
     CLOCK,
@@ -115,7 +117,8 @@ taken AS (
     RETURNING {columns("jobs")}
 ){"," + _EXPIRING if expiring else ""}
 SELECT CASE WHEN NOT EXISTS (SELECT FROM shares) OR EXISTS (SELECT FROM held)
-    THEN (SELECT {READ} - read FROM holder) END, running, oldest, next, given.* FROM seen
+    THEN (SELECT {READ} - read FROM holder) END, running, oldest, next,
+    {number_of_busy(expected)}, given.* FROM seen
 LEFT JOIN {f"(SELECT {ALIKE} FROM taken GROUP BY {SHARED})" if many else "taken"} given ON true
 """
 
@@ -140,10 +143,10 @@ RETURNING id
 """
 
 
-def _next_expected(jobs: int, alike: bool) -> Expected:
+def _next_expected(jobs: int, busy: int | None) -> Expected:
     if jobs < MANY:
         return Expected.FEW
-    return Expected.MANY if alike else Expected.MANY_OF_SEVERAL_LANES
+    return Expected.MANY if busy is None or busy == 1 else Expected.MANY_BESIDE_OTHERS
 
 
 class Claiming(Settling, Marking):
@@ -152,6 +155,8 @@ class Claiming(Settling, Marking):
     def __init__(self, schema: str) -> None:
         super().__init__(schema)
         self.expected = Expected.FEW
+        self._gave: dict[Lane, int] = {}
+        """What each lane gave to the last claim, if others have due jobs, too."""
         self._crowd = Crowd()
         self._turns = Turns(schema)
 
@@ -193,6 +198,7 @@ class Claiming(Settling, Marking):
             "due_by": demand.due_by,
             "touched": not crowded,
             **(marks.parameters if marks else {}),
+            **(self._given() if expected is Expected.MANY_BESIDE_OTHERS else {}),
         }
         turn = self._turns.wait(demand) if many and crowded and self._crowd.was_seen() else None
         try:
@@ -201,17 +207,19 @@ class Claiming(Settling, Marking):
             if turn is not None:
                 self._turns.give_up()
             raise
-        read, running, oldest, following, first, *_ = rows[0]
+        read, running, oldest, following, busy, first, *_ = rows[0]
         if read is None:
             raise LeaseLost(demand.worker)
         if first is None:
             jobs = []
         elif many:
-            jobs = [job for row in rows for job in alike_records(row[4:])]
+            jobs = [job for row in rows for job in alike_records(row[5:])]
         else:
-            jobs = [job_record(row[4:]) for row in rows]
+            jobs = [job_record(row[5:]) for row in rows]
         jobs.sort(key=lambda job: (-job.priority, job.run_at, job.id.int))
-        self.expected = _next_expected(len(jobs), alike=not many or len(rows) == 1)
+        self.expected = _next_expected(len(jobs), busy)
+        if self.expected is Expected.MANY_BESIDE_OTHERS:
+            self._gave = Counter((job.queue, job.task, job.priority) for job in jobs)
         view = View(running, oldest, following)
         self._walked(read, len(jobs), view.is_crowd)
         self._crowd.claimed(len(jobs), not crowded, view)
@@ -219,6 +227,16 @@ class Claiming(Settling, Marking):
             # Otherwise something may have been left alone before these.
             marks.move_on(jobs)
         return jobs
+
+    def _given(self) -> dict[str, list[Any]]:
+        gave = self._gave
+        queues, tasks, priorities = zip(*gave, strict=True) if gave else ((), (), ())
+        return {
+            "gave_queues": list(queues),
+            "gave_tasks": list(tasks),
+            "gave_priorities": list(priorities),
+            "gave_numbers": list(gave.values()),
+        }
 
     def _next_due(
         self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None, exact: bool
