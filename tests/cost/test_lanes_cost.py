@@ -61,18 +61,31 @@ def many_priorities() -> list[Draft]:
     ]
 
 
+def of_two_paces() -> list[Draft]:
+    """When the first lane is empty, ten come that give more than an even share."""
+    first = [draft(task=TASKS[0], run_at=LONG_AGO) for _ in range(CLAIMS * BATCH)]
+    return first + [
+        draft(task=task, run_at=LONG_AGO + timedelta(seconds=place * (6 if dense else 60)))
+        for number, task in enumerate(TASKS[1:])
+        for dense in (number < 10,)
+        for place in range(1, BATCH + 1 if dense else 50)
+    ]
+
+
 Shape = Callable[[], list[Draft]]
 ROWS_HANDLED: dict[Shape, float] = {
     even: 72,
     one_after_another: 66,
     some_full: 52,
     many_priorities: 69,
+    of_two_paces: 64,
 }
 STEPS: dict[Shape, float] = {
     even: 200,
     one_after_another: 277,
     some_full: 212,
     many_priorities: 184,
+    of_two_paces: 212,
 }
 
 
@@ -89,10 +102,10 @@ def claimed_before(store: Store, shape: Shape) -> Demand:
     return demand
 
 
-def rows_handled_a_job(url: str, shape: Shape) -> float:
+def rows_handled_a_job(url: str, shape: Shape, *settings: str) -> float:
     with opened(url) as lives:
         store = lives.app.store
-        return rows_handled(url, store.claim(claimed_before(store, shape))) / BATCH
+        return rows_handled(url, store.claim(claimed_before(store, shape)), settings) / BATCH
 
 
 def steps_a_job(path: Path, shape: Shape) -> float:
@@ -108,6 +121,12 @@ def steps_a_job(path: Path, shape: Shape) -> float:
 def test_on_postgresql(postgres_url: str, shape: Shape) -> None:
     handled = {"rows": rows_handled_a_job(postgres_url, shape)}
     assert exceeded(handled, {"rows": ROWS_HANDLED[shape]}) == {}
+
+
+def test_nothing_is_looked_for_in_all_pairs(postgres_url: str) -> None:
+    settings = ("enable_hashjoin = off", "enable_mergejoin = off", "enable_material = off")
+    handled = {"rows": rows_handled_a_job(postgres_url, even, *settings)}
+    assert exceeded(handled, {"rows": ROWS_HANDLED[even]}) == {}
 
 
 @pytest.mark.parametrize("shape", STEPS)
