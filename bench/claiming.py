@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 
 from bench.application import Application
 from bench.draining import fill
 from bench.engines.protocol import Bare
+from bench.figures import percentile
 from duly.model.identifiers import new_id
 from duly.model.query import Demand
 from duly.model.settlement import succeed
@@ -19,6 +21,24 @@ CLAIMED = 100
 
 WARMING = 10
 """Claims before those that count: connections open, statements get prepared and planned."""
+
+TURNS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Milliseconds of each claim, and jobs a second of the submission of each turn: here, and in
+    another database, so that the machine is the same for both. Minutes apart it is not equally
+    fast, and now and then its disk takes longer for one sync than usual for a hundred."""
+
+    trips: list[float]
+    usual_trips: list[float]
+    rates: list[float]
+    usual_rates: list[float]
+
+    def growth(self, percent: int) -> float:
+        """How many times as long a claim takes."""
+        return percentile(self.trips, percent) / percentile(self.usual_trips, percent)
 
 
 def duly_claims(app: Application, claims: int) -> tuple[list[float], float]:
@@ -46,6 +66,20 @@ def duly_claims(app: Application, claims: int) -> tuple[list[float], float]:
         store.run(store.settle([succeed(job.id, job.token, None) for job in jobs]))
     store.run(store.reap([worker.id], "the benchmark has ended", expired_only=False))
     return trips[WARMING:], submission
+
+
+def claims_in_turns(app: Application, usual: Application, claims: int) -> Compared:
+    """Claim in one database and another, which is as usual, in turns."""
+    compared = Compared([], [], [], [])
+    for _ in range(TURNS):
+        for each, all_trips, all_rates in (
+            (app, compared.trips, compared.rates),
+            (usual, compared.usual_trips, compared.usual_rates),
+        ):
+            trips, rate = duly_claims(each, max(1, claims // TURNS))
+            all_trips += trips
+            all_rates.append(rate)
+    return compared
 
 
 def bare_claims(bare: Bare, claims: int) -> tuple[list[float], float]:

@@ -7,7 +7,7 @@ another database without one, in turns: minutes apart the same machine is not eq
 from __future__ import annotations
 
 from bench.application import Application
-from bench.claiming import CLAIMED, bare_claims, duly_claims
+from bench.claiming import CLAIMED, bare_claims, claims_in_turns
 from bench.draining import bare_client, bare_rate, drain, ready_to_drain
 from bench.engines.protocol import Database, Engine
 from bench.figures import Better, Figure, Point, Target, percentile
@@ -15,7 +15,6 @@ from bench.processes import application
 from bench.sizes import Size
 
 NAME = "backlog"
-TURNS = 4
 
 
 def measure(engine: Engine, size: Size) -> list[Figure]:
@@ -36,9 +35,8 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
             if backlog > loaded:
                 database.load_pending(backlog - loaded, app.noop.name)
                 loaded = backlog
-            claims, submission, claims_growth, submission_growth = _in_turns(
-                app, app_beside_none, size.claims
-            )
+            compared = claims_in_turns(app, app_beside_none, size.claims)
+            submission = percentile(compared.rates, 50)
             figures += [
                 Figure(
                     NAME,
@@ -46,7 +44,7 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
                     engine.name,
                     "ms",
                     Better.LOWER,
-                    percentile(claims, percent),
+                    percentile(compared.trips, percent),
                     percentile(bare_trips, percent),
                 )
                 for percent in (50, 99)
@@ -66,8 +64,9 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
             figures.append(drained)
             memory.append(megabytes)
     most = size.backlogs[-1]
+    submission_growth = percentile(compared.usual_rates, 50) / submission
     growths = [
-        (f"time of a claim, {most:,} by 0 pending", claims_growth, 1.3),
+        (f"time of a claim, {most:,} by 0 pending", compared.growth(50), 1.3),
         (f"time of submission, {most:,} by 0 pending", submission_growth, 1.5),
         (f"memory of a child, {most:,} by 0 pending", memory[-1] / memory[0], 1.1),
     ]
@@ -83,28 +82,6 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
         )
         for name, growth, bound in growths
     ]
-
-
-def _in_turns(
-    app: Application, beside_none: Application, claims: int
-) -> tuple[list[float], float, float, float]:
-    """Milliseconds of each claim, jobs a second of submission, and how many times as long both take
-    as without a backlog."""
-    trips: list[float] = []
-    usual_trips: list[float] = []
-    rates: list[float] = []
-    usual_rates: list[float] = []
-    for _ in range(TURNS):
-        for each, all_trips, all_rates in (
-            (app, trips, rates),
-            (beside_none, usual_trips, usual_rates),
-        ):
-            taken, rate = duly_claims(each, max(1, claims // TURNS))
-            all_trips += taken
-            all_rates.append(rate)
-    growth = percentile(trips, 50) / percentile(usual_trips, 50)
-    rate, usual_rate = percentile(rates, 50), percentile(usual_rates, 50)
-    return trips, rate, growth, usual_rate / rate
 
 
 def _drain(

@@ -9,7 +9,7 @@ The limit: bare loops beside the same open transaction.
 from __future__ import annotations
 
 from bench.application import Application
-from bench.claiming import CLAIMED, bare_claims, duly_claims
+from bench.claiming import CLAIMED, Compared, bare_claims, claims_in_turns
 from bench.draining import BATCH, CORES, QUEUE, bare_client, drain, fill, texts
 from bench.engines.protocol import Database, Engine
 from bench.figures import Better, Figure, Target, percentile
@@ -22,9 +22,9 @@ PERCENTS = (50, 99)
 
 
 def measure(engine: Engine, size: Size) -> list[Figure]:
-    """The time of a claim before and after, and the rate of the later jobs by that of as
+    """The time of a claim elsewhere and here, and the rate of the later jobs by that of as
     many elsewhere."""
-    usual, held, drained = _duly(engine, size)
+    claims, drained = _duly(engine, size)
     bare_usual, bare_held = _bare(engine, size)
     jobs = size.behind_horizon
     figures = [
@@ -38,8 +38,8 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
             percentile(bare, percent),
         )
         for when, duly, bare in (
-            ("as usual", usual, bare_usual),
-            (f"after {jobs:,} jobs", held, bare_held),
+            ("as usual", claims.usual_trips, bare_usual),
+            (f"after {jobs:,} jobs", claims.trips, bare_held),
         )
         for percent in PERCENTS
     ]
@@ -51,7 +51,7 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
             engine.name,
             "times",
             Better.LOWER,
-            percentile(held, 99) / percentile(usual, 99),
+            claims.growth(99),
             percentile(bare_held, 99) / percentile(bare_usual, 99),
             Target(3.0, of_ratio=False),
         ),
@@ -67,7 +67,7 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
     ]
 
 
-def _duly(engine: Engine, size: Size) -> tuple[list[float], list[float], float]:
+def _duly(engine: Engine, size: Size) -> tuple[Compared, float]:
     rates: list[float] = []
     usual_rates: list[float] = []
     with (
@@ -75,18 +75,17 @@ def _duly(engine: Engine, size: Size) -> tuple[list[float], list[float], float]:
         application(database) as app,
         engine.fresh() as other,
         application(other) as app_of_other,
+        database.horizon_held(),
     ):
-        usual, _ = duly_claims(app, size.claims)
-        with database.horizon_held():
-            with (
-                warm_workers(database, app, CORES, BATCH),
-                warm_workers(other, app_of_other, CORES, BATCH),
-            ):
-                for _ in range(ROUNDS):
-                    rates.append(_drain(database, app, size.behind_horizon // ROUNDS))
-                    usual_rates.append(_drain(other, app_of_other, size.behind_horizon // ROUNDS))
-            held, _ = duly_claims(app, size.claims)
-    return usual, held, sum(rates[ROUNDS // 2 :]) / sum(usual_rates[ROUNDS // 2 :])
+        with (
+            warm_workers(database, app, CORES, BATCH),
+            warm_workers(other, app_of_other, CORES, BATCH),
+        ):
+            for _ in range(ROUNDS):
+                rates.append(_drain(database, app, size.behind_horizon // ROUNDS))
+                usual_rates.append(_drain(other, app_of_other, size.behind_horizon // ROUNDS))
+        claims = claims_in_turns(app, app_of_other, size.claims)
+    return claims, sum(rates[ROUNDS // 2 :]) / sum(usual_rates[ROUNDS // 2 :])
 
 
 def _drain(database: Database, app: Application, jobs: int) -> float:
