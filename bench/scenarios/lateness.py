@@ -1,15 +1,18 @@
 """How late delayed jobs start, alone and with many others pending.
 
-The limit: a bare claim round trip for one due job.
+The limit: a bare claim round trip for one due job, measured in another database at the same time.
+What a timer alone is late on this machine is told beside it: nobody is earlier than that.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bench.draining import bare_client
-from bench.engines.protocol import Engine
+from bench.engines.protocol import Bare, Engine
 from bench.figures import Better, Figure, Target, percentile
 from bench.processes import application, wait_for_finished, warm_workers
 from bench.sizes import Size
@@ -20,30 +23,47 @@ SPACING = 0.0101
 """Seconds between two due times; no multiple of a timer's period."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """Milliseconds: how late jobs were, what bare claims took, and how late a timer was."""
+
+    jobs: list[float]
+    claims: list[float]
+    timer: list[float]
+
+
 def measure(engine: Engine, size: Size) -> list[Figure]:
     """Milliseconds between the due time and the first line of the task's code."""
-    trips = _bare_claims(engine, size.delayed)
     figures = []
     for others in (0, size.others):
         late = _lateness(engine, size.delayed, others)
         for percent, target in ((50, None), (99, Target(3.0))):
-            figures.append(
+            figures += [
                 Figure(
                     NAME,
-                    f"lateness with {others:,} others, p{percent}",
+                    f"{name} with {others:,} others, p{percent}",
                     engine.name,
                     "ms",
                     Better.LOWER,
-                    percentile(late, percent),
-                    percentile(trips, percent),
-                    target,
+                    percentile(measured, percent),
+                    limit,
+                    bound,
                 )
-            )
+                for name, measured, limit, bound in (
+                    ("lateness", late.jobs, percentile(late.claims, percent), target),
+                    ("a timer alone", late.timer, None, None),
+                )
+            ]
     return figures
 
 
-def _lateness(engine: Engine, jobs: int, others: int) -> list[float]:
-    with engine.fresh() as database, application(database) as app:
+def _lateness(engine: Engine, jobs: int, others: int) -> _Late:
+    with (
+        engine.fresh() as database,
+        application(database) as app,
+        engine.fresh() as other,
+        bare_client(other) as bare,
+    ):
         if others:
             database.load_pending(others, app.stamp.name)
         with warm_workers(database, app):
@@ -53,18 +73,23 @@ def _lateness(engine: Engine, jobs: int, others: int) -> list[float]:
                 app.stamp.using(run_at=datetime.fromtimestamp(due / 1e6, UTC)).job(due)
                 for due in dues
             )
-            time.sleep(max(0.0, dues[-1] / 1e6 - time.time()))
+            claims, timer = _beside(bare, dues)
             wait_for_finished(database, jobs)
-            return [(started - due) / 1000 for due, started in database.stamps()]
+            late = [(started - due) / 1000 for due, started in database.stamps()]
+            return _Late(late, claims, timer)
 
 
-def _bare_claims(engine: Engine, jobs: int) -> list[float]:
-    trips = []
-    with engine.fresh() as database, bare_client(database) as bare:
-        for _ in range(jobs):
-            bare.insert_one("{}")
-            begun = time.perf_counter()
-            claimed = bare.claim(1)
-            trips.append((time.perf_counter() - begun) * 1000)
-            bare.finish(claimed, "0")
-    return trips
+def _beside(bare: Bare, dues: Sequence[int]) -> tuple[list[float], list[float]]:
+    """Halfway between the due times: how long claims take, and how late their moments are."""
+    claims, timer = [], []
+    for due in dues:
+        bare.insert_one("{}")
+        moment = due / 1e6 + SPACING / 2
+        if (pause := moment - time.time()) > 0:
+            time.sleep(pause)
+            timer.append((time.time() - moment) * 1000)
+        begun = time.perf_counter()
+        claimed = bare.claim(1)
+        claims.append((time.perf_counter() - begun) * 1000)
+        bare.finish(claimed, "0")
+    return claims, timer

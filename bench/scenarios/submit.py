@@ -7,6 +7,7 @@ a commit.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from bench.draining import bare_client
@@ -17,6 +18,9 @@ from bench.sizes import Size
 
 NAME = "submit"
 CLIENTS = 16
+TURNS = 4
+
+Submit = Callable[[int], None]
 
 
 def measure(engine: Engine, size: Size) -> list[Figure]:
@@ -40,32 +44,45 @@ def measure(engine: Engine, size: Size) -> list[Figure]:
 
 
 def _duly(engine: Engine, size: Size) -> tuple[float, float]:
-    with engine.fresh() as database, application(database) as app:
+    with (
+        engine.fresh() as database,
+        application(database) as app,
+        ThreadPoolExecutor(CLIENTS) as threads,
+    ):
 
         def submit(count: int) -> None:
             for _ in range(count):
                 app.noop.enqueue()
 
+        def submit_by_many(count: int) -> None:
+            list(threads.map(submit, [count // CLIENTS] * CLIENTS))
+
         submit(10)
-        begun = time.perf_counter()
-        submit(size.submitted_by_one)
-        one = size.submitted_by_one / (time.perf_counter() - begun)
-        share = size.submitted_by_many // CLIENTS
-        with ThreadPoolExecutor(CLIENTS) as threads:
-            list(threads.map(submit, [2] * CLIENTS))
-            begun = time.perf_counter()
-            list(threads.map(submit, [share] * CLIENTS))
-            return one, share * CLIENTS / (time.perf_counter() - begun)
+        submit_by_many(2 * CLIENTS)
+        return _in_turns(size, submit, submit_by_many)
 
 
 def _bare(engine: Engine, size: Size) -> tuple[float, float]:
     with engine.fresh() as database, bare_client(database) as bare:
-        begun = time.perf_counter()
-        for _ in range(size.submitted_by_one):
-            bare.insert_one("{}")
-        one = size.submitted_by_one / (time.perf_counter() - begun)
-        commits = size.submitted_by_many // CLIENTS
-        begun = time.perf_counter()
-        for _ in range(commits):
-            bare.insert(["{}"] * CLIENTS)
-        return one, commits * CLIENTS / (time.perf_counter() - begun)
+
+        def insert(count: int) -> None:
+            for _ in range(count):
+                bare.insert_one("{}")
+
+        def insert_by_many(count: int) -> None:
+            for _ in range(count // CLIENTS):
+                bare.insert(["{}"] * CLIENTS)
+
+        return _in_turns(size, insert, insert_by_many)
+
+
+def _in_turns(size: Size, one: Submit, many: Submit) -> tuple[float, float]:
+    """Jobs a second of both, in turns: a disk is not equally fast from one second to the next."""
+    taken = [0.0, 0.0]
+    counts = (size.submitted_by_one // TURNS, size.submitted_by_many // TURNS // CLIENTS * CLIENTS)
+    for _ in range(TURNS):
+        for number, submit in enumerate((one, many)):
+            begun = time.perf_counter()
+            submit(counts[number])
+            taken[number] += time.perf_counter() - begun
+    return TURNS * counts[0] / taken[0], TURNS * counts[1] / taken[1]

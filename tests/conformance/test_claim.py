@@ -233,6 +233,26 @@ def test_a_claim_ahead_is_made_as_of_then(scene: Scene) -> None:
     assert scene.state(later.id) is State.PENDING
 
 
+def test_each_job_of_a_claim_ahead_is_claimed_as_of_its_own_time(scene: Scene) -> None:
+    holder = scene.hire()
+    scene.submit_many(1)
+    scene.submit(delay=timedelta(seconds=1))
+    scene.submit(delay=timedelta(seconds=2))
+    jobs = scene.claim(holder, due_by=scene.now + timedelta(seconds=3))
+    after = [timedelta(seconds=seconds) for seconds in (0, 1, 2)]
+    assert [job.started_at for job in jobs] == [scene.now + each for each in after]
+
+
+def test_a_claim_ahead_judges_by_the_time_of_each_whether_it_has_expired(scene: Scene) -> None:
+    holder = scene.hire()
+    due = scene.now + timedelta(seconds=1)
+    inside = scene.submit(run_at=due, expires_at=due + timedelta(seconds=1))
+    outside = scene.submit(run_at=due, expires_at=due)
+    taken = scene.claim(holder, due_by=due + timedelta(seconds=5))
+    assert _ids(taken) == [inside.id]
+    assert scene.state(outside.id) is State.CANCELLED
+
+
 def test_a_claim_ahead_that_comes_late_is_one_like_any_other(scene: Scene) -> None:
     holder = scene.hire()
     scene.submit_many(2, delay=timedelta(seconds=1))

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 import pytest
 
 from duly import App, State
-from duly.runtime import claimer
+from duly.runtime import ahead
 from tests.support.fleet import until
 
 
 @pytest.fixture(autouse=True)
 def far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """So far that there is time to look at a job that is claimed and has not started."""
-    monkeypatch.setattr(claimer, "AHEAD", 300.0)
+    monkeypatch.setattr(ahead, "SHORTEST", 300.0)
 
 
 def test_the_code_starts_when_it_is_due(app: App) -> None:
@@ -76,6 +76,21 @@ def test_what_is_due_now_does_not_wait_for_what_is_due_soon(app: App) -> None:
         assert now.record.finished_at is not None
         assert now.record.finished_at < later.record.run_at
         app.stop(wait=False)
+
+
+def test_what_is_claimed_together_starts_each_at_its_own_time(app: App) -> None:
+    @app.task
+    def stamp() -> datetime:
+        return datetime.now(UTC)
+
+    with app.running():
+        jobs = app.enqueue_many(stamp.using(delay=2 + 0.3 * number).job() for number in range(4))
+        until(lambda: all(job.refresh().state is State.RUNNING for job in jobs))
+        claimed = datetime.now(UTC)
+        for job in jobs:
+            ran = job.result(timeout=60)
+            assert claimed < job.record.run_at <= ran
+            assert job.record.started_at == job.record.run_at
 
 
 def test_whoever_waits_for_idleness_takes_only_what_is_due(app: App) -> None:

@@ -82,8 +82,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
     Of `limit` jobs, `longest_waiting` go to those due for longest, whatever their priority. With
     `expiring`, due jobs that have expired are cancelled; without, they may be left where they are.
-    With `due_by`, a moment a little ahead, what is due by then is claimed as of then; a demand that
-    arrives later is one like any other.
+    With `due_by`, a moment a little ahead, what is due by then is claimed, each as of its own time
+    if that is not past.
     """
 
     worker: UUID

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -12,6 +13,7 @@ from duly.model.job import JobRecord
 from duly.model.query import Due
 from duly.model.settlement import release
 from duly.model.step import Recorded
+from duly.runtime.ahead import Ahead
 from duly.runtime.arrivals import Arrivals
 from duly.runtime.chance import chance
 from duly.runtime.chores import Chores
@@ -26,9 +28,6 @@ from duly.runtime.suspicion import Suspicion
 MOST_UNSETTLED = 2_000
 CONTENTION_PAUSE = 0.005
 DEAF_POLL = 1.0
-AHEAD = 0.02
-"""How many seconds before they are due jobs may be claimed, so that they start at the moment itself
-and not a round trip later."""
 
 
 class _Coming(msgspec.Struct, frozen=True):
@@ -37,6 +36,14 @@ class _Coming(msgspec.Struct, frozen=True):
 
     due: Due
     moment: float
+
+    def at(self, moment: float) -> datetime:
+        """What the store calls the event loop's moment."""
+        return self.due.at + timedelta(seconds=moment - self.moment)
+
+    def moment_of(self, at: datetime) -> float:
+        """What the event loop calls the store's."""
+        return self.moment + (at - self.due.at).total_seconds()
 
 
 class Claimer:
@@ -73,6 +80,7 @@ class Claimer:
         self._stopped = False
         self._loop = asyncio.get_running_loop()
         self._arrivals = Arrivals(self._loop.time())
+        self._ahead = Ahead(slots, self._loop.time())
         self._nothing_near = False
         self._coming: _Coming | None = None
         self._answered = asyncio.Event()
@@ -143,13 +151,13 @@ class Claimer:
         # Judged before the store is asked: what ends meanwhile may make something due.
         rested = not self._slots and not self._settler.backlog and not self._chores
         expected = self._expected()
-        limit = free if expected else self._pace.claimable()
-        jobs = await self._claim(limit, expected)
+        limit = self._pace.claimable()
+        jobs = await (self._claim_ahead(expected) if expected else self._claim(limit))
         self._arrivals.came(len(jobs), self._loop.time())
         if jobs:
             self._idle.clear()
             self._nothing_near = False
-            if len(jobs) > limit // 2:
+            if len(jobs) > limit // 2 and not expected:
                 return 0.0
             # Their code first: to ask for more takes a moment, too.
             await asyncio.sleep(0)
@@ -172,14 +180,22 @@ class Claimer:
         coming, self._coming = self._coming, None
         if coming is None or self._looks_for_idleness or not self._turns.slept_through:
             return None
-        return coming if 0 < coming.moment - self._loop.time() <= AHEAD else None
+        reach, _ = self._ahead.reach()
+        return coming if 0 < coming.moment - self._loop.time() <= reach else None
 
-    async def _claim(self, limit: int, expected: _Coming | None) -> list[JobRecord]:
+    async def _claim_ahead(self, expected: _Coming) -> list[JobRecord]:
+        """The same for what is about to be due, which starts at its moment."""
+        reach, limit = self._ahead.reach()
+        return await self._claim(limit, expected, expected.at(self._loop.time() + reach))
+
+    async def _claim(
+        self, limit: int, expected: _Coming | None = None, due_by: datetime | None = None
+    ) -> list[JobRecord]:
         """Claim and start up to so many jobs; answers what was claimed."""
         if self._stopped:
             # Since the turn began: what is being given back is not to be claimed again.
             return []
-        due_by, moment = (expected.due.at, expected.moment) if expected else (None, None)
+        begun = self._loop.time()
         self._answered.clear()
         try:
             try:
@@ -187,7 +203,9 @@ class Claimer:
             except LeaseLost:
                 self._lease_lost()
                 return []
+            self._ahead.took(self._loop.time() - begun, self._loop.time())
             for job in self._startable(jobs):
+                moment = expected.moment_of(job.run_at) if expected else None
                 self._start(job, recorded.get(job.id) if recorded else None, moment)
         finally:
             self._answered.set()
@@ -218,4 +236,5 @@ class Claimer:
         if coming is None or self._nothing_near:
             return poll
         self._coming = coming
-        return max(coming.moment - self._loop.time() - AHEAD, 0.0)
+        reach, _ = self._ahead.reach()
+        return max(coming.moment - self._loop.time() - reach, 0.0)

@@ -55,7 +55,7 @@ class Claims:
     ) -> tuple[list[JobRecord], dict[UUID, Recorded]]:
         """Claim up to `limit` jobs; answers them, and what earlier attempts of them have recorded.
 
-        With `due_by`, what is due by then is claimed as of then, and must not start before.
+        With `due_by`, what is due by then is claimed, and must not start before its own time.
         Raises LeaseLost when the worker may claim nothing any more.
         """
         self._credit = min(limit, self._credit + limit * self._settings.fair_share)

@@ -41,6 +41,11 @@ class Slots:
         """How many more may run."""
         return self.size - self._taken
 
+    @property
+    def early(self) -> int:
+        """How many have a place before their moment has come."""
+        return sum(slot.has_place and not slot.entered for slot in self._running)
+
     def busy(self) -> float:
         """For how many seconds in all there has been any."""
         return self._busy + (self._clock() - self._filled_at if self._running else 0.0)

@@ -189,7 +189,7 @@ class Worker:
         slot = Slot(job, definition, context, self._executor.runs_elsewhere(job, definition))
         if not self._slots.add(slot):
             self._holding.watch()
-        elif moment is None:
+        elif moment is None or moment <= self._loop.time():
             self._enter(slot)
         else:
             slot.timers += (self._loop.call_at(moment, self._enter, slot),)

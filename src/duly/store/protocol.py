@@ -65,8 +65,8 @@ class Verbs(ScheduleVerbs, FlowVerbs, StepVerbs, JournalVerbs, Protocol):
         back. A job whose expires_at has passed is not given to anybody, but cancelled as expired if
         that is asked for. Raises LeaseLost when the worker is not registered or its lease has
         ended. Fewer than `limit` does not mean that no more are due: another claimer may have held
-        them for a moment. A worker may claim for a moment a little ahead, and starts what it gets
-        then; its lease is judged by now.
+        them for a moment. A worker may claim what is due a little later, each as of its own
+        run_at, and starts it then; its lease is judged by now.
         """
         ...
 

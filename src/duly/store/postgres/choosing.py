@@ -9,7 +9,7 @@ from enum import Enum, auto
 from duly.store.postgres.lanes import claimable_in, lanes_wanted
 from duly.store.postgres.rows import NOW
 
-# What is due by a moment ahead is claimed as of then, unless it has passed when the claim arrives.
+# What is due by a moment ahead may be claimed, unless that has passed when the claim arrives.
 DUE = f"greatest({NOW}, %(due_by)s::timestamptz)"
 
 _LIMIT = "%(limit)s::integer"

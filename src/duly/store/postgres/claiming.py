@@ -59,6 +59,7 @@ gone AS (
 ),
 {cancelled(f"'{REASON_EXPIRED}'")}
 """
+_STARTS = f"greatest(run_at, {NOW})"
 # After a claim that brought many, what jobs have in common is sent only once. To set that up takes
 # as long as it saves with so many.
 MANY = 20
@@ -98,11 +99,11 @@ held AS MATERIALIZED (
 ),
 {chosen(fair, marked, expected)},
 locked AS MATERIALIZED (
-    SELECT head.place, head.id, coalesce(head.expires_at <= {DUE}, false) AS late
+    SELECT head.place, head.id, coalesce(head.expires_at <= head.starts, false) AS late
     FROM shares CROSS JOIN LATERAL (
-        SELECT ctid AS place, id, expires_at FROM {{schema}}.jobs
+        SELECT ctid AS place, id, expires_at, {_STARTS} AS starts FROM {{schema}}.jobs
         WHERE {claimable_in("shares", marked or many)} AND run_at <= {DUE}
-        AND (flow_id IS NULL OR expires_at IS NULL OR expires_at > {DUE})
+        AND (flow_id IS NULL OR expires_at IS NULL OR expires_at > {_STARTS})
         AND {_UNTOUCHED}
         ORDER BY run_at, id
         LIMIT CASE WHEN EXISTS (SELECT FROM held) THEN shares.share ELSE 0 END
@@ -112,7 +113,7 @@ locked AS MATERIALIZED (
 taken AS (
     UPDATE {{schema}}.jobs SET state = 'running', token = token + 1, attempt = attempt + 1,
         worker = %(worker)s::uuid,
-        started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE {DUE} END
+        started_at = CASE WHEN delivery = 'at_most_once' THEN NULL ELSE {_STARTS} END
     WHERE jobs.ctid = ANY(ARRAY(SELECT place FROM locked WHERE NOT late))
     RETURNING {columns("jobs")}
 ){"," + _EXPIRING if expiring else ""}

@@ -19,17 +19,19 @@ from duly.store.sqlite.rows import COLUMN, array, clock, job_record, micros
 from duly.store.sqlite.settling import finish
 
 LEASE = "SELECT 1 FROM workers WHERE id = ? AND lease_until > ?"
-# What a claim makes of a job: ?1 is the worker, ?2 the moment. To read the rows as they will be and
+# What a claim makes of a job: ?1 is the worker, ?2 now. To read the rows as they will be and
 # then write them is cheaper than to have the write return them, which keeps all of them in between.
+_STARTS = "max(run_at, ?2)"
 _TAKEN = {
     "state": "'running'",
     "token": "token + 1",
     "attempt": "attempt + 1",
     "worker": "?1",
-    "started_at": "CASE WHEN delivery = 'at_most_once' THEN NULL ELSE ?2 END",
+    "started_at": f"CASE WHEN delivery = 'at_most_once' THEN NULL ELSE {_STARTS} END",
 }
 _CHOSEN = (
-    "WHERE rowid IN (SELECT value FROM json_each(?3)) AND (expires_at IS NULL OR expires_at > ?2)"
+    "WHERE rowid IN (SELECT value FROM json_each(?3))"
+    f" AND (expires_at IS NULL OR expires_at > {_STARTS})"
 )
 READ = f"SELECT {', '.join(_TAKEN.get(name, name) for name in JOB_COLUMNS)} FROM jobs {_CHOSEN}"
 TAKE = (
@@ -51,7 +53,7 @@ def claim(demand: Demand, now: datetime | None) -> Steps[list[Row]]:
     chosen = yield from choose(demand, due)
     if not chosen:
         return []
-    parameters = (demand.worker.bytes, due, array([row for _, _, row in chosen]))
+    parameters = (demand.worker.bytes, instant, array([row for _, _, row in chosen]))
     rows = yield Statement(READ, parameters)
     yield Statement(TAKE, parameters)
     if len(rows) < len(chosen):

@@ -8,12 +8,12 @@ from uuid import UUID
 
 from duly.model.job import Delivery, JobRecord, State
 from duly.policy.states import CHARGED
-from duly.runtime.claimer import AHEAD
+from duly.runtime.ahead import LONGEST
 from duly.testing.evidence import Evidence, Finding
 
 COARSE = timedelta(milliseconds=5)
 """How coarse the clock of a journal may be."""
-CLAIMED_AHEAD = timedelta(seconds=AHEAD)
+CLAIMED_AHEAD = timedelta(seconds=LONGEST)
 """How long before it is due a worker may hold a job whose code it starts when it is."""
 
 
