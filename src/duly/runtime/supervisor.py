@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
+from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
 
@@ -32,6 +34,8 @@ DEADLINE_MARGIN = 5.0
 SHORT_LIFE = 5.0
 LONGEST_RESTART_PAUSE = 10.0
 LONGEST_SILENCE = 600.0
+LONGEST_START = 2.0
+"""For how many seconds others wait for a process that starts."""
 
 logger = logging.getLogger("duly.supervisor")
 
@@ -51,6 +55,8 @@ class _Child:
         """At how many looks in a row it was found stopped."""
         self.looks_silent = 0
         """At how many looks in a row nothing had come from it."""
+        self.is_up = asyncio.Event()
+        """Set when the process has said something, or has ended."""
         self.deadline: float | None = None
         self.killed_for: str | None = None
 
@@ -79,7 +85,11 @@ async def _spawned(worker: UUID) -> _Child:
 class Supervisor:
     """Runs `processes` worker processes of the app that `target` names, and takes part in
     `scheduling` recurring work unless told otherwise. Without processes it only schedules, watches
-    over the workers of other nodes and keeps house. With a `url` the app works on that database."""
+    over the workers of other nodes and keeps house. With a `url` the app works on that database.
+
+    As many processes as there are processors start at a time: to import what a worker needs takes
+    longer than thousands of jobs, which those that are up already run meanwhile.
+    """
 
     def __init__(
         self,
@@ -108,6 +118,7 @@ class Supervisor:
         self._log_format = log_format
         self._scheduling = scheduling
         self._stopping = asyncio.Event()
+        self._starting = asyncio.Semaphore(os.cpu_count() or 1)
         self._early_deaths = 0
 
     async def run(self) -> None:
@@ -145,10 +156,15 @@ class Supervisor:
     async def _hold_post(self) -> None:
         """Keep one worker process running until told to stop."""
         while not self._stopping.is_set():
-            child = await self._start()
-            if child is None:
-                continue
-            await self._attend(child)
+            async with self._starting:
+                child = None if self._stopping.is_set() else await self._start()
+                if child is None:
+                    continue
+                attending = asyncio.create_task(self._attend(child))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LONGEST_START):
+                        await child.is_up.wait()
+            await attending
             await self._bury(child)
             await self._pause_after(child)
 
@@ -209,6 +225,7 @@ class Supervisor:
         """Listen to the worker until its process has ended."""
         while True:
             message = await read_frame(child.reader, Pulse)
+            child.is_up.set()
             if message is None:
                 break
             child.looks_silent = 0
