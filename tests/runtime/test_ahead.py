@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+import duly
 from duly import App, State
 from duly.runtime import ahead
 from tests.support.fleet import until
@@ -91,6 +92,18 @@ def test_what_is_claimed_together_starts_each_at_its_own_time(app: App) -> None:
             ran = job.result(timeout=60)
             assert claimed < job.record.run_at <= ran
             assert job.record.started_at == job.record.run_at
+
+
+def test_who_sleeps_is_run_once_more_when_that_has_ended(app: App) -> None:
+    @app.task
+    def sleep() -> int:
+        runs.append(1)
+        duly.current_blocking().sleep(1)
+        return len(runs)
+
+    runs: list[int] = []
+    with app.running():
+        assert sleep.enqueue().result(timeout=60) == 2
 
 
 def test_whoever_waits_for_idleness_takes_only_what_is_due(app: App) -> None:

@@ -109,7 +109,7 @@ async def run_claimer(
     slots = Slots(size)
     claims.claimer = Claimer(
         cast(Claims, claims),
-        cast(Suspicion, SimpleNamespace(bars=False, startable=lambda jobs: jobs)),
+        cast(Suspicion, SimpleNamespace(bars=False, startable=lambda jobs, ahead: jobs)),
         slots,
         Pace(slots),
         cast(Settler, SimpleNamespace(backlog=0)),

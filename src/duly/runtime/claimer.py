@@ -13,7 +13,7 @@ from duly.model.job import JobRecord
 from duly.model.query import Due
 from duly.model.settlement import release
 from duly.model.step import Recorded
-from duly.runtime.ahead import Ahead
+from duly.runtime.ahead import LONGEST, Ahead
 from duly.runtime.arrivals import Arrivals
 from duly.runtime.chance import chance
 from duly.runtime.chores import Chores
@@ -47,7 +47,7 @@ class _Coming(msgspec.Struct, frozen=True):
 
 
 class Claimer:
-    """Claims no more than can start now, or within milliseconds, and has it started.
+    """Claims no more than can start now, or within moments, and has it started.
 
     `start` is called with a job, with what earlier attempts of it have recorded, and with the event
     loop's moment to start it at if that is not now; `lease_lost` when the store says that the
@@ -80,7 +80,7 @@ class Claimer:
         self._stopped = False
         self._loop = asyncio.get_running_loop()
         self._arrivals = Arrivals(self._loop.time())
-        self._ahead = Ahead(slots, self._loop.time())
+        self._ahead = Ahead(slots)
         self._nothing_near = False
         self._coming: _Coming | None = None
         self._answered = asyncio.Event()
@@ -151,13 +151,19 @@ class Claimer:
         # Judged before the store is asked: what ends meanwhile may make something due.
         rested = not self._slots and not self._settler.backlog and not self._chores
         expected = self._expected()
-        limit = self._pace.claimable()
-        jobs = await (self._claim_ahead(expected) if expected else self._claim(limit))
+        if expected is None:
+            limit = self._pace.claimable()
+            jobs = await self._claim(limit)
+        else:
+            now = self._loop.time()
+            reach, limit = self._ahead.reach(now)
+            due_by = expected.at(max(now + reach, expected.moment))
+            jobs = await self._claim(limit, expected, due_by)
         self._arrivals.came(len(jobs), self._loop.time())
         if jobs:
             self._idle.clear()
             self._nothing_near = False
-            if len(jobs) > limit // 2 and not expected:
+            if len(jobs) > limit // 2 and expected is None:
                 return 0.0
             # Their code first: to ask for more takes a moment, too.
             await asyncio.sleep(0)
@@ -167,6 +173,9 @@ class Claimer:
                 self._idle.set()
         elif not jobs:
             await self._claims.end_expired()
+        elif expected and len(jobs) >= limit:
+            # There is more than may be claimed ahead, and it is due.
+            return 0.0
         pause = self._until(coming) if jobs else max(CONTENTION_PAUSE, self._until(coming))
         return self._at_most(self._arrivals.next_in(), pause)
 
@@ -175,23 +184,17 @@ class Claimer:
         return None if due is None else _Coming(due, self._loop.time() + due.seconds)
 
     def _expected(self) -> _Coming | None:
-        """What this turn is for, if it is about to be due. Whoever was woken looks for what is due
-        now, and whoever waits for idleness for nothing else."""
+        """What this turn is for, if it is about to be due, or became so while the last claim was
+        under way: then others may be about to. Whoever was woken looks for what is due now, and
+        whoever waits for idleness for nothing else."""
         coming, self._coming = self._coming, None
-        if coming is None or self._looks_for_idleness or not self._turns.slept_through:
-            return None
-        reach, _ = self._ahead.reach()
-        return coming if 0 < coming.moment - self._loop.time() <= reach else None
-
-    async def _claim_ahead(self, expected: _Coming) -> list[JobRecord]:
-        """The same for what is about to be due, which starts at its moment."""
-        reach, limit = self._ahead.reach()
-        return await self._claim(limit, expected, expected.at(self._loop.time() + reach))
+        return coming if self._turns.slept_through and not self._looks_for_idleness else None
 
     async def _claim(
         self, limit: int, expected: _Coming | None = None, due_by: datetime | None = None
     ) -> list[JobRecord]:
-        """Claim and start up to so many jobs; answers what was claimed."""
+        """Claim up to so many jobs and have them started, now or, if they are `expected`, each at
+        its own moment; answers what was claimed."""
         if self._stopped:
             # Since the turn began: what is being given back is not to be claimed again.
             return []
@@ -204,16 +207,16 @@ class Claimer:
                 self._lease_lost()
                 return []
             self._ahead.took(self._loop.time() - begun, self._loop.time())
-            for job in self._startable(jobs):
+            for job in self._startable(jobs, ahead=expected is not None):
                 moment = expected.moment_of(job.run_at) if expected else None
                 self._start(job, recorded.get(job.id) if recorded else None, moment)
         finally:
             self._answered.set()
         return jobs
 
-    def _startable(self, jobs: list[JobRecord]) -> list[JobRecord]:
-        """Those that start now; the others are given back."""
-        chosen = [] if self._stopped else self._suspicion.startable(jobs)
+    def _startable(self, jobs: list[JobRecord], ahead: bool) -> list[JobRecord]:
+        """Those that start; the others are given back."""
+        chosen = [] if self._stopped else self._suspicion.startable(jobs, ahead)
         if chosen is not jobs:
             for job in jobs:
                 if job not in chosen:
@@ -232,9 +235,9 @@ class Claimer:
         """How long to sleep until the next job is about to be due."""
         hears = self._watch is not None and self._watch.hears
         poll = (self._poll if hears else DEAF_POLL) * chance.uniform(0.8, 1.2)
-        self._nothing_near = coming is None or coming.due.seconds > poll
+        self._nothing_near = coming is None or coming.due.seconds > poll + LONGEST
         if coming is None or self._nothing_near:
             return poll
         self._coming = coming
-        reach, _ = self._ahead.reach()
-        return max(coming.moment - self._loop.time() - reach, 0.0)
+        now = self._loop.time()
+        return max(self._ahead.begin(coming.moment, now) - now, 0.0)

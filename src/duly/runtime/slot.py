@@ -27,6 +27,8 @@ class Slot:
     timers: tuple[asyncio.TimerHandle, ...] = ()
     code_starts: Callable[[], None] = staticmethod(lambda: None)
     """Called when a process beside this one is about to run the code."""
+    moment: float | None = None
+    """When it is to start, by the event loop's clock, if it was claimed ahead."""
     deadline: float | None = None
     """The event loop's moment of the hard time limit."""
     has_place = False

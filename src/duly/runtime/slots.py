@@ -42,9 +42,11 @@ class Slots:
         return self.size - self._taken
 
     @property
-    def early(self) -> int:
-        """How many have a place before their moment has come."""
-        return sum(slot.has_place and not slot.entered for slot in self._running)
+    def early(self) -> list[float]:
+        """The moments of those that have a place before theirs has come."""
+        return [
+            slot.moment for slot in self._running if slot.moment is not None and not slot.entered
+        ]
 
     def busy(self) -> float:
         """For how many seconds in all there has been any."""

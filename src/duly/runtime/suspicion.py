@@ -26,11 +26,12 @@ class Suspicion:
         """Whether nothing may be claimed until those that run are done."""
         return self._seen and bool(self._slots)
 
-    def startable(self, jobs: list[JobRecord]) -> list[JobRecord]:
+    def startable(self, jobs: list[JobRecord], ahead: bool) -> list[JobRecord]:
         """Those of the claimed jobs that may start together.
 
         One under suspicion starts with nothing beside it; while others still run it does not start,
-        and nothing is claimed until they are done.
+        and nothing is claimed until they are done. Nor does it if others were claimed with it
+        `ahead` of their time: they may be due before it.
         """
         suspects = [
             job
@@ -40,7 +41,8 @@ class Suspicion:
         self._seen = bool(suspects)
         if not suspects:
             return jobs
-        return [job for job in jobs if job not in suspects] if self._slots else suspects[:1]
+        others = [job for job in jobs if job not in suspects]
+        return others if self._slots or (ahead and others) else suspects[:1]
 
     async def is_worn_out(self, slot: Slot) -> bool:
         """Whether the past of the job says that it has crashed often enough."""

@@ -189,9 +189,10 @@ class Worker:
         slot = Slot(job, definition, context, self._executor.runs_elsewhere(job, definition))
         if not self._slots.add(slot):
             self._holding.watch()
-        elif moment is None or moment <= self._loop.time():
+        elif moment is None:
             self._enter(slot)
         else:
+            slot.moment = moment
             slot.timers += (self._loop.call_at(moment, self._enter, slot),)
 
     def _enter(self, slot: Slot) -> None:

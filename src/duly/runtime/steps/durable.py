@@ -46,7 +46,9 @@ class Durable:
         recorded = self._given
         if recorded is None:
             recorded = yield Load(self.job.id)
-        self._loaded_at = (recorded.now, clock.monotonic())
+        # What was read with a claim ahead is older; but no code starts before its time.
+        now = max(recorded.now, self.job.started_at or recorded.now)
+        self._loaded_at = (now, clock.monotonic())
         self.book = StepBook(recorded.steps)
 
     def find(
