@@ -58,12 +58,15 @@ class Worker:
 
     unknown = False
 
-    def __init__(self, dues: list[float], size: int, slow: Callable[[], float]) -> None:
+    def __init__(
+        self, dues: list[float], size: int, slow: Callable[[], float], takes: float
+    ) -> None:
         self.jobs = [Job(due) for due in sorted(dues)]
         self.claims: list[Claimed] = []
         self.most_early = 0
         self._left = list(self.jobs)
         self._slow = slow
+        self._takes = takes
         self._loop = asyncio.get_running_loop()
         self._begun = self._loop.time()
         self._slots = slots = Slots(size)
@@ -125,7 +128,7 @@ class Worker:
     def _enter(self, job: Job) -> None:
         job.entered = True
         job.started = self.now
-        self._loop.call_later(0.001, self._slots.remove, cast(Slot, job))
+        self._loop.call_later(self._takes, self._slots.remove, cast(Slot, job))
 
 
 def late(jobs: list[Job]) -> float:
@@ -149,10 +152,11 @@ def run(
     dues: list[float],
     size: int = 10,
     slow: Callable[[], float] = lambda: SLOW,
+    takes: float = 0.001,
     meanwhile: Callable[[Worker], Any] | None = None,
 ) -> Worker:
     async def main() -> Worker:
-        worker = Worker(dues, size, slow)
+        worker = Worker(dues, size, slow, takes)
         beside = asyncio.create_task(meanwhile(worker)) if meanwhile else None
         with pytest.raises(TimeoutError):
             await worker.run(dues[-1] + 1)
@@ -221,6 +225,16 @@ def test_where_more_is_due_than_was_claimed_ahead_the_rest_is_claimed_as_usual(
     after = [claim.ahead for claim in worker.claims if claim.at > 0.5]
     assert after.count(False) > 10
     assert after.count(True) <= 1
+
+
+def test_who_had_no_room_for_a_while_claims_nothing_before_its_time(loop: VirtualLoop) -> None:
+    async def wake(worker: Worker) -> None:
+        await asyncio.sleep(0.35)
+        worker.claimer.wake()
+
+    worker = run(loop, [0.3, 2.0], size=1, slow=lambda: 0.002, takes=0.1, meanwhile=wake)
+    assert late(worker.jobs) < EXACT
+    assert max(job.due - claim.at for claim in worker.claims for job in claim.jobs) <= LONGEST
 
 
 def test_whoever_is_woken_looks_for_what_is_due_now(loop: VirtualLoop) -> None:

@@ -13,7 +13,7 @@ from duly.model.job import JobRecord
 from duly.model.query import Due
 from duly.model.settlement import release
 from duly.model.step import Recorded
-from duly.runtime.ahead import LONGEST, Ahead
+from duly.runtime.ahead import INSTANT, LONGEST, Ahead
 from duly.runtime.arrivals import Arrivals
 from duly.runtime.chance import chance
 from duly.runtime.chores import Chores
@@ -83,6 +83,8 @@ class Claimer:
         self._ahead = Ahead(slots)
         self._nothing_near = False
         self._coming: _Coming | None = None
+        self._claimed_from = 0.0
+        """From which moment on what is coming is within reach."""
         self._answered = asyncio.Event()
         self._answered.set()
         self._idle = asyncio.Event()
@@ -188,7 +190,9 @@ class Claimer:
         under way: then others may be about to. Whoever was woken looks for what is due now, and
         whoever waits for idleness for nothing else."""
         coming, self._coming = self._coming, None
-        return coming if self._turns.slept_through and not self._looks_for_idleness else None
+        if not self._turns.slept_through or self._looks_for_idleness:
+            return None
+        return coming if self._loop.time() >= self._claimed_from - INSTANT else None
 
     async def _claim(
         self, limit: int, expected: _Coming | None = None, due_by: datetime | None = None
@@ -240,4 +244,5 @@ class Claimer:
             return poll
         self._coming = coming
         now = self._loop.time()
-        return max(self._ahead.begin(coming.moment, now) - now, 0.0)
+        self._claimed_from = self._ahead.begin(coming.moment, now)
+        return max(self._claimed_from - now, 0.0)
