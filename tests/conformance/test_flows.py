@@ -135,6 +135,19 @@ def test_an_expired_job_of_a_flow_is_not_claimed(scene: Scene, flow: FlowScene) 
     assert flow.states() == {"first": CANCELLED, "second": CANCELLED}
 
 
+def test_a_claim_ahead_judges_by_the_time_of_each_job_of_a_flow_whether_it_has_expired(
+    scene: Scene, flow: FlowScene
+) -> None:
+    due = scene.now + timedelta(seconds=1)
+    flow.node("inside", run_at=due, expires_at=due + timedelta(seconds=1))
+    flow.node("outside", run_at=due, expires_at=due).submit(FailurePolicy.CONTINUE)
+    taken = scene.claim(scene.hire(), due_by=due + timedelta(seconds=5))
+    assert [job.id for job in taken] == [flow.ids["inside"]]
+    scene.advance(1)
+    scene.expire()
+    assert flow.states() == {"inside": RELEASED, "outside": CANCELLED}
+
+
 def test_a_blocked_node_can_be_cancelled(scene: Scene, flow: FlowScene) -> None:
     diamond(flow).submit(FailurePolicy.CONTINUE)
     assert scene.cancel(flow.ids["clean"]) == [Cancellation.CANCELLED]

@@ -12,7 +12,7 @@ import pytest
 
 from duly.model.query import Due
 from duly.runtime import claimer
-from duly.runtime.ahead import LONGEST, SHORTEST
+from duly.runtime.ahead import INSTANT, LONGEST, SHORTEST
 from duly.runtime.chores import Chores
 from duly.runtime.claimer import Claimer
 from duly.runtime.claims import Claims
@@ -239,7 +239,7 @@ def test_who_had_no_room_for_a_while_claims_nothing_before_its_time(loop: Virtua
 
 def test_whoever_is_woken_looks_for_what_is_due_now(loop: VirtualLoop) -> None:
     async def wake(worker: Worker) -> None:
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(0.5 - SHORTEST - INSTANT / 2)
         worker.submit()
 
     worker = run(loop, [0.5, 0.6], slow=lambda: 0.0, meanwhile=wake)
