@@ -32,7 +32,7 @@ from duly.store.sqlite import store as store_module
 from duly.store.sqlite.connection import connect, file_system_of
 from duly.store.sqlite.store import SqliteStore
 from duly.store.sqlite.transaction import SqliteTransaction
-from duly.store.sqlite.watch import FileWatch
+from duly.store.sqlite.watch import FileWatch, announce
 from tests.support.stores import Scene, draft, queued, until
 
 MOUNTS = """\
@@ -504,10 +504,39 @@ def test_a_watcher_sleeps_through_commits_that_concern_nobody(
     watch.close()
 
 
+@pytest.mark.parametrize("wake", list(Wake))
+def test_a_bell_is_heard_by_those_whom_it_is_for(
+    scene: Scene, store: SqliteStore, wake: Wake
+) -> None:
+    scene.submit()
+    watches = {each: store.watch(each) for each in Wake}
+    for watch in watches.values():
+        until(lambda watch=watch: not watch.wait(0.05))  # type: ignore[misc]
+    announce(store.path, frozenset({wake}))
+    bells = {each: watch.descriptor for each, watch in watches.items()}
+    assert None not in bells.values()
+    rung = select.select(list(filter(None, bells.values())), [], [], 0)[0]
+    assert rung == [bells[wake]]
+    for watch in watches.values():
+        watch.close()
+
+
+def test_the_bells_of_the_hot_path_leave_nothing_to_be_written(
+    scene: Scene, store: SqliteStore
+) -> None:
+    """What has changed of a file would be synced with the next commit."""
+    scene.submit()
+    log = Path(f"{store.path}-wal")
+    before = log.stat()
+    announce(store.path, frozenset({Wake.WORKERS, Wake.WAITERS}))
+    after = log.stat()
+    assert (after.st_ctime_ns, after.st_mtime_ns) == (before.st_ctime_ns, before.st_mtime_ns)
+
+
 def test_a_watcher_without_the_kernel_s_help_still_sees(
     scene: Scene, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duly.store.sqlite.watch._watch_file", lambda path: None)
+    monkeypatch.setattr("duly.store.sqlite.watch._watch_file", lambda *_: None)
     scene.submit()
     watch = store.watch(Wake.WORKERS)
     assert not watch.wait(0.05)

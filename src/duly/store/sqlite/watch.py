@@ -8,7 +8,9 @@ import select
 import struct
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 import apsw
 
@@ -17,26 +19,52 @@ from duly.store.sqlite.connection import connect
 from duly.store.sqlite.forking import register
 
 _IN_ATTRIB = 0x4
+_IN_CLOSE_WRITE = 0x8
+_IN_CLOSE_NOWRITE = 0x10
 _IN_IGNORED = 0x8000
 _EVENT = struct.Struct("iIII")
 _EVENTS = 4096
 _POLL = 0.02
 _LOOK = 1.0
 """How long a commit may go unnoticed whose process was killed before it could tell, in seconds."""
-_BELLS = {Wake.WORKERS: "-wal", Wake.WAITERS: "-shm", Wake.SCHEDULERS: ""}
-"""The file of a database whose times are set to wake somebody."""
+
+
+class _Bell(NamedTuple):
+    """What is done to which file of a database to wake somebody, and what the kernel calls that."""
+
+    suffix: str
+    ring: Callable[[str], None]
+    report: int
+
+
+def _look_into(path: str) -> None:
+    os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
+def _begin_to_write(path: str) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+
+
+# Only the log is opened: to close any descriptor of the other files drops SQLite's locks on them.
+# To set a file's times changes its inode, and where a file system has no journal the next commit
+# waits for that to be written: what happens often is told by what changes nothing.
+_BELLS = {
+    Wake.WORKERS: _Bell("-wal", _look_into, _IN_CLOSE_NOWRITE),
+    Wake.WAITERS: _Bell("-wal", _begin_to_write, _IN_CLOSE_WRITE),
+    Wake.SCHEDULERS: _Bell("", os.utime, _IN_ATTRIB),
+}
 
 
 def announce(path: str, wakes: frozenset[Wake]) -> None:
     """Tell those whom a commit to this database may concern, in every process.
 
-    The kernel reports it to them when somebody sets the times of their file. That the log was
-    written it would report too, but before the commit is on the disk, and to everybody for every
-    page.
+    The kernel reports it to them when somebody rings their bell. That the log was written it would
+    report too, but before the commit is on the disk, and to everybody for every page.
     """
     for wake in wakes:
+        bell = _BELLS[wake]
         with suppress(OSError):
-            os.utime(path + _BELLS[wake])
+            bell.ring(path + bell.suffix)
 
 
 class CommitSignal:
@@ -101,7 +129,7 @@ class FileWatch:
 
     def __init__(self, path: str, wake: Wake) -> None:
         self._path = path
-        self._bell = path + _BELLS[wake]
+        self._bell = _BELLS[wake]
         self._connection: apsw.Connection | None = None
         self._notifier: int | None = None
         self._in_use = threading.Lock()
@@ -154,7 +182,7 @@ class FileWatch:
         self._data_version()
         # The last to close a database removes its log: this one may be another than before.
         self._unwatch()
-        self._notifier = _watch_file(self._bell)
+        self._notifier = _watch_file(self._path + self._bell.suffix, self._bell.report)
 
     def _data_version(self) -> int:
         assert self._connection is not None
@@ -191,8 +219,8 @@ class FileWatch:
         return True
 
 
-def _watch_file(path: str) -> int | None:
-    """A descriptor that is readable when the file's times were set; None where there is none."""
+def _watch_file(path: str, report: int) -> int | None:
+    """A descriptor that is readable when this was done to the file; None where there is none."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
         descriptor: int = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -200,7 +228,7 @@ def _watch_file(path: str) -> int | None:
         return None
     if descriptor < 0:
         return None
-    if library.inotify_add_watch(descriptor, os.fsencode(path), _IN_ATTRIB) < 0:
+    if library.inotify_add_watch(descriptor, os.fsencode(path), report) < 0:
         os.close(descriptor)
         return None
     return descriptor
