@@ -278,6 +278,40 @@ def test_an_id_twice_among_many_is_one_job(scene: Scene, kind: Kind) -> None:
     assert scene.counts() == {("default", State.PENDING): 300}
 
 
+@pytest.mark.parametrize("number", [1, 5])
+def test_few_that_are_alike_go_by_the_store_s_own_clock(scene: Scene, number: int) -> None:
+    """The first of their lane, and then more."""
+    stored = []
+    for text in ("first", "second"):
+        drafts = alike([draft(arguments=f'"{text} {each}"', tags=("a",)) for each in range(number)])
+        answers = scene.store.run(scene.store.enqueue(drafts))
+        assert [answer.created for answer in answers] == [True] * number
+        assert [answer.job.id for answer in answers] == [each.id for each in drafts]
+        stored += [answer.job for answer in answers]
+    assert scene.store.run(scene.store.get([job.id for job in stored])) == stored
+    assert {job.run_at - job.created_at for job in stored} == {timedelta(0)}
+    claimed = scene.claim(scene.hire(), 100)
+    assert [job.arguments for job in claimed] == [job.arguments for job in stored]
+
+
+@pytest.mark.parametrize("others", [0, 4])
+def test_a_known_id_among_few_changes_nothing(scene: Scene, others: int) -> None:
+    known = scene.submit(arguments='"first"')
+    drafts = alike([draft(id=known.id, arguments="2"), *(draft() for _ in range(others))])
+    answers = scene.store.run(scene.store.enqueue(drafts))
+    assert [answer.created for answer in answers] == [False] + [True] * others
+    assert answers[0].job == known == scene.get(known.id)
+    assert scene.counts() == {("default", State.PENDING): 1 + others}
+
+
+def test_an_id_twice_among_few_is_one_job(scene: Scene) -> None:
+    scene.submit()
+    given = draft()
+    answers = scene.store.run(scene.store.enqueue(alike([given, given])))
+    assert [answer.job.id for answer in answers] == [given.id] * 2
+    assert scene.counts() == {("default", State.PENDING): 2}
+
+
 def test_a_batch_is_stored_whole_or_not_at_all(scene: Scene) -> None:
     holder = scene.submit(key="taken")
     batch = [draft(), draft(key="free"), draft(key="taken", key_policy=KeyPolicy.REJECT), draft()]

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from duly.errors import StoreError, StoreUnavailable
-from duly.model.job import Draft
+from duly.model.identifiers import new_id
+from duly.model.job import Alike, Draft
 from duly.model.query import Enqueued
 from duly.store import awaiting, gathering
 from duly.store.awaiting import Blocked
@@ -109,6 +110,37 @@ def test_they_hear_of_it_before_the_next_are_committed(
     first = rounds.begin(2)
     assert (results(first), results(later)) == (2, 3)
     assert told[0]
+
+
+def test_they_hear_of_it_before_one_statement_stores_the_next(
+    rounds: Rounds, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.run(store.enqueue([draft()]))
+    template = draft()
+    later: list[Future[Any]] = []
+    heard: list[list[bool]] = []
+
+    def submission() -> Operation[Sequence[Enqueued]]:
+        return store.enqueue(Alike(template, [new_id().bytes], ["1"]))
+
+    def enqueue(drafts: Sequence[Draft]) -> Operation[Sequence[Enqueued]]:
+        operation = store.enqueue(drafts)
+        assert operation.hopefully is not None
+        hopefully = operation.hopefully
+
+        def steps() -> Steps[Any]:
+            if not later:
+                later.extend(queued(rounds.writer, submission()) for _ in range(3))
+            heard.append([each.done() for each in (*first, *later)])
+            return (yield from hopefully())
+
+        return Operation(steps, hopefully=steps)
+
+    monkeypatch.setattr(rounds.writer._transactions, "_enqueue", enqueue)
+    with store.transaction():
+        first = [queued(rounds.writer, submission()) for _ in range(2)]
+    assert (results(first), results(later)) == (2, 3)
+    assert heard == [[False] * 5, [True, True, False, False, False]]
 
 
 def test_they_hear_of_it_although_the_next_fail(rounds: Rounds) -> None:

@@ -17,7 +17,8 @@ import apsw
 import pytest
 
 from duly.errors import StoreError
-from duly.model.job import State
+from duly.model.identifiers import new_id
+from duly.model.job import Alike, State
 from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.sqlite.connection import connect
 from duly.store.sqlite.store import SqliteStore
@@ -296,3 +297,22 @@ def test_what_its_author_could_not_tell_of_is_noticed_all_the_same(store: Sqlite
         until(lambda: not watch.wait(0.05))
         store.run(Operation(steps))
         assert watch.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["one is known", "all are new"])
+def test_submissions_that_are_stored_as_one_are_answered_each_for_itself(
+    store: SqliteStore, scene: Scene, known: bool
+) -> None:
+    first = scene.submit()
+    template = draft()
+    ids = [first.id if known else new_id(), *(new_id() for _ in range(4))]
+    with store.transaction():
+        submitted = [
+            queued(store._open().writer, store.enqueue(Alike(template, [each.bytes], ["2"])))
+            for each in ids
+        ]
+    answers = [future.result(PATIENCE) for future in submitted]
+    assert [len(answer) for answer in answers] == [1] * 5
+    assert [answer[0].job.id for answer in answers] == ids
+    assert [answer[0].created for answer in answers] == [not known] + [True] * 4
+    assert [job.arguments for job in map(scene.get, ids)] == ["{}" if known else "2"] + ["2"] * 4

@@ -58,11 +58,11 @@ class Stored(Sequence[Enqueued]):
     """What a submission came to that was nothing but new jobs. Each is made whenever it is asked
     for."""
 
-    __slots__ = ("_at", "_drafts")
+    __slots__ = ("_drafts", "at")
 
     def __init__(self, drafts: Sequence[Draft], at: datetime) -> None:
         self._drafts = drafts
-        self._at = at
+        self.at = at
 
     def __len__(self) -> int:
         return len(self._drafts)
@@ -73,8 +73,8 @@ class Stored(Sequence[Enqueued]):
     def __getitem__(self, place: slice) -> Stored: ...
     def __getitem__(self, place: int | slice) -> Enqueued | Stored:
         if isinstance(place, slice):
-            return Stored(self._drafts[place], self._at)
-        return Enqueued(self._drafts[place], True, False, self._at)
+            return Stored(self._drafts[place], self.at)
+        return Enqueued(self._drafts[place], True, False, self.at)
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):

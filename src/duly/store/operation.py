@@ -22,6 +22,7 @@ Row = tuple[Any, ...]
 class Statement(msgspec.Struct, frozen=True):
     """One SQL text with its parameters; with `many`, run once for each of a list of them.
 
+    A `counted` one, on SQLite, is answered by one row with the number of rows that it has changed.
     What makes it wait for its `turn` is run before it, by those who can send both in one message as
     a transaction of their own.
     """
@@ -29,6 +30,7 @@ class Statement(msgspec.Struct, frozen=True):
     text: str
     parameters: Any = None
     many: bool = False
+    counted: bool = False
     turn: Statement | None = None
 
 
@@ -46,19 +48,20 @@ class Wake(StrEnum):
 class Operation(msgspec.Struct, Generic[Answer], frozen=True):
     """A verb with its arguments, not yet run. It may be started again after a rollback.
 
-    `hopefully` is a quicker way for the store's own connections; it fails when a row that it
-    writes is there already, and then the operation is started as usual. `atomic` operations need
-    a transaction around their statements; others are one statement, or several that stand each on
-    its own. `again` runs it once more when the connection broke and nobody knows whether the first
-    run was committed; without it that is the caller's to find out. After a `quiet` one nobody is
-    woken if its answer is empty: nothing has changed. One that does nothing but submit `drafts`,
-    each on its own, may be run together with others. `make_ready` does what can be done before its
-    turn, in whatever thread. On SQLite, which has one writer at a time, `conclude` makes the answer
-    of what the steps return, when nothing is locked any more.
+    `hopefully` is a quicker way for the store's own connections. When a row that it writes is there
+    already it fails, or answers None, and the operation is started as usual; on SQLite it is one
+    statement, which is a transaction of its own. `atomic` operations need a transaction around
+    their statements; others are one statement, or several that stand each on its own. `again` runs
+    it once more when the connection broke and nobody knows whether the first run was committed;
+    without it that is the caller's to find out. After a `quiet` one nobody is woken if its answer
+    is empty: nothing has changed. One that does nothing but submit `drafts`, each on its own, may
+    be run together with others. `make_ready` does what can be done before its turn, in whatever
+    thread. On SQLite, which has one writer at a time, `conclude` makes the answer of what the steps
+    return, when nothing is locked any more.
     """
 
     start: Callable[[], Steps[Answer]]
-    hopefully: Callable[[], Steps[Answer]] | None = None
+    hopefully: Callable[[], Steps[Any]] | None = None
     again: Callable[[], Steps[Answer]] | None = None
     writes: bool = True
     atomic: bool = True

@@ -96,7 +96,8 @@ def execute(connection: apsw.Connection, statement: Statement) -> list[Row]:
     """Run one statement and fetch its rows."""
     if statement.many:
         return list(connection.executemany(statement.text, statement.parameters))
-    return list(connection.execute(statement.text, statement.parameters))
+    rows = list(connection.execute(statement.text, statement.parameters))
+    return [(connection.changes(),)] if statement.counted else rows
 
 
 class errors_explained:  # noqa: N801

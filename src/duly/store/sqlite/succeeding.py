@@ -34,7 +34,6 @@ ARCHIVE = (
     f" SELECT {', '.join(_ENDED.get(name, f'jobs.{name}') for name in JOB_COLUMNS)}"
     f" FROM json_each(?1) AS input CROSS JOIN jobs ON jobs.id = {_ID} WHERE {_PLAIN}"
 )
-ARCHIVED = "SELECT changes()"
 DELETE = f"DELETE FROM jobs WHERE id IN (SELECT {_ID} FROM json_each(?1) AS input) AND {_PLAIN}"
 DELETE_SOME = f"{DELETE} RETURNING id"
 
@@ -67,8 +66,7 @@ def settle_plain(groups: Sequence[Successes], instant: int) -> Steps[set[int]]:
     """Settle these; answers the positions of what landed."""
     landed: set[int] = set()
     for positions, ids, parameters in groups:
-        yield Statement(ARCHIVE, (*parameters, instant))
-        ((archived,),) = yield Statement(ARCHIVED)
+        ((archived,),) = yield Statement(ARCHIVE, (*parameters, instant), counted=True)
         if archived == len(ids):
             yield Statement(DELETE, parameters)
             landed.update(positions)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ import apsw
 
 from duly.errors import StoreUnavailable
 from duly.model.job import Draft, joined
-from duly.model.query import Enqueued
+from duly.model.query import Enqueued, Stored
 from duly.store.awaiting import Recipient
 from duly.store.operation import Operation, drive
 from duly.store.sqlite.connection import Patience, connect, errors_explained, execute
@@ -42,8 +41,6 @@ class Transactions:
         self._enqueue = enqueue
         self._before_waiting = before_waiting
         self.connection: apsw.Connection | None = None
-        self.committing = 0.0
-        """How many seconds the last commit took."""
         self._use(connection)
 
     def ready(self) -> apsw.Connection:
@@ -64,22 +61,27 @@ class Transactions:
 
     def run(self, operation: Operation[T]) -> T:
         """Run one operation in a transaction of its own; answers what its steps return."""
-        return self._transact(lambda connection: self._drive(operation, connection))
+        returned: T | None = self._hope_for(operation)
+        if returned is None:
+            returned = self._transact(lambda connection: self._drive(operation, connection))
+        return returned
 
     def run_together(
         self, batch: Sequence[Request], before_commit: Callable[[], None]
     ) -> list[Outcome]:
         """Run operations in one transaction. `before_commit` is called when only its end is left,
         during which other threads have the interpreter for themselves."""
-        if len(batch) > 1 and all(operation.drafts for operation, _ in batch):
-            try:
-                return self._transact(lambda each: self._as_one(batch, each), before_commit)
-            except StoreUnavailable:
+        if not all(operation.drafts for operation, _ in batch):
+            return self._transact(lambda each: self._perform(batch, each), before_commit)
+        try:
+            return self._submit(batch, before_commit)
+        except StoreUnavailable:
+            raise
+        except Exception:
+            if len(batch) == 1:
                 raise
-            except Exception:
-                # One of them is refused, or too large for the disk: that is not the others' fault.
-                return self._transact(lambda each: self._apart(batch, each), before_commit)
-        return self._transact(lambda each: self._perform(batch, each), before_commit)
+            # One of them is refused, or too large for the disk: that is not the others' fault.
+            return self._transact(lambda each: self._apart(batch, each), before_commit)
 
     def _use(self, connection: apsw.Connection) -> None:
         connection.set_busy_handler(Patience(self._before_waiting))
@@ -97,14 +99,40 @@ class Transactions:
                 result = work(connection)
                 if before_commit is not None:
                     before_commit()
-                begun = time.monotonic()
                 connection.execute("COMMIT")
-                self.committing = time.monotonic() - begun
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
         return result
+
+    def _submit(self, batch: Sequence[Request], before_commit: Callable[[], None]) -> list[Outcome]:
+        """Store submissions as one; it fails if one of them is refused."""
+        together = self._together(batch)
+        stored = self._hope_for(together, before_commit)
+        if stored is not None:
+            return [(each, Stored(each[0].drafts, stored.at), None) for each in batch]
+        answers = self._transact(lambda each: self._drive(together, each), before_commit)
+        return _shares(answers, batch)
+
+    def _together(self, batch: Sequence[Request]) -> Operation[Sequence[Enqueued]]:
+        return self._enqueue(joined([operation.drafts for operation, _ in batch]))
+
+    def _hope_for(
+        self, operation: Operation[Any], before_commit: Callable[[], None] | None = None
+    ) -> Any:
+        """Run an operation the quicker way, as one statement that is a transaction of its own;
+        answers None if there is no such way, or it has stored nothing."""
+        if operation.hopefully is None:
+            return None
+        with errors_explained(self._path):
+            connection = self.ready()
+            if before_commit is not None:
+                before_commit()
+            try:
+                return drive(operation.hopefully(), lambda each: execute(connection, each))
+            except apsw.ConstraintError:
+                return None
 
     def _perform(self, batch: Sequence[Request], connection: apsw.Connection) -> list[Outcome]:
         """One alone that fails is rolled back with the transaction."""
@@ -112,23 +140,12 @@ class Transactions:
             return [(batch[0], self._drive(batch[0][0], connection), None)]
         submissions = [request for request in batch if request[0].drafts]
         if len(submissions) > 1:
-            stored, _ = self._saved(lambda: self._as_one(submissions, connection), connection)
-            if stored:
+            together = self._together(submissions)
+            answers, _ = self._saved(lambda: self._drive(together, connection), connection)
+            if answers:
                 others = [request for request in batch if not request[0].drafts]
-                return [*stored, *self._apart(others, connection)]
+                return [*_shares(answers, submissions), *self._apart(others, connection)]
         return self._apart(batch, connection)
-
-    def _as_one(self, batch: Sequence[Request], connection: apsw.Connection) -> list[Outcome]:
-        """Submissions that are stored as one; it fails if one of them is refused."""
-        drafts = joined([operation.drafts for operation, _ in batch])
-        answers = self._drive(self._enqueue(drafts), connection)
-        outcomes: list[Outcome] = []
-        start = 0
-        for request in batch:
-            end = start + len(request[0].drafts)
-            outcomes.append((request, answers[start:end], None))
-            start = end
-        return outcomes
 
     def _apart(self, batch: Sequence[Request], connection: apsw.Connection) -> list[Outcome]:
         """The failure of each is its own."""
@@ -158,3 +175,14 @@ class Transactions:
     def _drive(self, operation: Operation[T], connection: apsw.Connection) -> T:
         with errors_explained(self._path):
             return drive(operation.start(), lambda each: execute(connection, each))
+
+
+def _shares(answers: Sequence[Enqueued], batch: Sequence[Request]) -> list[Outcome]:
+    """To each its part of what submissions that were stored as one are answered with."""
+    outcomes: list[Outcome] = []
+    start = 0
+    for request in batch:
+        end = start + len(request[0].drafts)
+        outcomes.append((request, answers[start:end], None))
+        start = end
+    return outcomes

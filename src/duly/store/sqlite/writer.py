@@ -22,8 +22,11 @@ from duly.store.sqlite.transactions import Enqueue, Outcome, Request, Transactio
 T = TypeVar("T")
 
 SHARED_COMMIT = 256
-RETURN = 0.000025
-"""About how many seconds a thread takes to come back with its next submission, while others do."""
+RETURN = 0.000016
+"""About how many seconds a thread takes to come back with its next submission, while others do; a
+little less, for twice as many commits take processor time of their own."""
+OF_THE_LAST = 0.2
+"""How much the last time of several counts."""
 LONG_HOLD = 0.05
 REST_AFTER_HOLD = 0.1
 LONGEST_REST = 0.02
@@ -43,9 +46,9 @@ class Writer:
     thread. Whoever waits for an operation hears of it after the commit that made it durable.
 
     Threads that submit one job after another come back one by one, which takes some RETURN each. If
-    that is longer than a commit, they come back while others are committed: those that have been
-    stored are told when the next ones are written and only their commit is left, which needs no
-    interpreter. If it is not, all are waited for, and share the next commit.
+    that is longer than to store them, they come back while others are stored: those that have been
+    are told when only the engine has work left for the next ones, which needs no interpreter. If it
+    is not, all are waited for, and share the next commit.
     """
 
     def __init__(
@@ -68,6 +71,8 @@ class Writer:
             self._filled, self._queue, lambda: self._closing or self._suspending
         )
         self._relay = Relay()
+        self._storing = 0.0
+        """How many seconds it takes of late to store what came together."""
         self._untold: list[Outcome] = []
         """What is committed, but nobody knows; the next that is queued is written first."""
         self._turn = threading.Lock()
@@ -199,6 +204,7 @@ class Writer:
     def _write(self, batch: list[Request]) -> None:
         """Commit what came together, and tell those who wait for it, or leave that for the time of
         the next commit."""
+        begun = time.monotonic()
         submissions = [operation.drafts for operation, _ in batch if operation.drafts]
         self._gathering.stores(len(submissions))
         is_short = len(submissions) == len(batch) and sum(map(len, submissions)) <= SHARED_COMMIT
@@ -209,8 +215,10 @@ class Writer:
             self._commit(batch)
         finally:
             self._turn.release()
+        if is_short:
+            self._storing += OF_THE_LAST * (time.monotonic() - begun - self._storing)
         company = len(submissions) + sum(map(_is_submission, list(self._queue)))
-        if not is_short or self._transactions.committing > company * RETURN:
+        if not is_short or self._storing > company * RETURN:
             self._gathering.expects(company if submissions else 0)
             self._tell()
         elif not self._queue:
