@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from unittest.mock import patch
 
 import pytest
 
@@ -131,6 +132,41 @@ def test_who_is_interrupted_while_waking_another_holds_up_nobody(
             first.wait()
     relay.finish()
     assert waiting.result(PATIENCE) == 2
+
+
+def test_coroutines_are_told_their_own_in_one_call(relay: Relay) -> None:
+    failed = ValueError("this one")
+
+    async def wait_for_all() -> tuple[list[int | BaseException], int]:
+        loop = asyncio.get_running_loop()
+        with patch.object(
+            loop, "call_soon_threadsafe", side_effect=loop.call_soon_threadsafe
+        ) as call:
+            awaited = [Awaited[int]() for _ in range(4)]
+            awaited[2].future.cancel()
+            relay.begin([(each, n, failed if n == 1 else None) for n, each in enumerate(awaited)])
+            futures = (each.future for each in awaited)
+            return await asyncio.gather(*futures, return_exceptions=True), call.call_count
+
+    came, calls = asyncio.run(wait_for_all())
+    assert came[:2] == [0, failed]
+    assert isinstance(came[2], asyncio.CancelledError)
+    assert came[3] == 3
+    assert calls == 1
+
+
+def test_an_event_loop_that_is_closed_keeps_nothing_from_another(relay: Relay) -> None:
+    async def gone() -> Awaited[int]:
+        return Awaited()
+
+    closed = asyncio.run(gone())
+
+    async def wait_for_one() -> int:
+        here = Awaited[int]()
+        relay.begin([(closed, 1, None), (here, 2, None)])
+        return await asyncio.wait_for(here.future, PATIENCE)
+
+    assert asyncio.run(wait_for_one()) == 2
 
 
 def interrupted(*_: object) -> None:

@@ -113,18 +113,23 @@ class Relay:
         self._begun: deque[tuple[float, list[Blocked[Any]]]] = deque()
 
     def begin(self, outcomes: Iterable[tuple[Recipient, Any, BaseException | None]]) -> None:
-        """Tell each its result, or its error."""
+        """Tell each its result, or its error; the coroutines of an event loop all at once."""
         threads: list[Blocked[Any]] = []
+        loops: dict[asyncio.AbstractEventLoop, list[_Told]] = {}
         for recipient, result, error in outcomes:
             if isinstance(recipient, Blocked):
                 recipient.put_by(result, error)
                 if threads:
                     threads[-1].be_followed(recipient)
                 threads.append(recipient)
+            elif isinstance(recipient, Awaited):
+                loops.setdefault(recipient.loop, []).append((recipient.future, result, error))
             elif error is not None:
                 recipient.set_exception(error)
             else:
                 recipient.set_result(result)
+        for loop, told in loops.items():
+            _tell(loop, told)
         if threads:
             self._go_on_with(threads)
 
@@ -158,15 +163,19 @@ class Relay:
         self._begun.append((time.monotonic(), threads))
 
 
+_Told = tuple[asyncio.Future[Any], Any, BaseException | None]
+"""A future of an event loop with its result, or its error."""
+
+
 class Awaited(Generic[T]):
     """What a coroutine awaits and another thread sets: less work than to chain a
     `concurrent.futures.Future` to one of the event loop."""
 
-    __slots__ = ("_loop", "future")
+    __slots__ = ("future", "loop")
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[T] = self._loop.create_future()
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self.loop.create_future()
 
     def set_running_or_notify_cancel(self) -> bool:
         """See Recipient."""
@@ -174,20 +183,28 @@ class Awaited(Generic[T]):
 
     def set_result(self, result: T, /) -> None:
         """Give the coroutine its answer."""
-        self._tell(self.future.set_result, result)
+        _tell(self.loop, [(self.future, result, None)])
 
     def set_exception(self, exception: BaseException, /) -> None:
         """Let the coroutine's `await` fail."""
-        self._tell(self.future.set_exception, exception)
+        _tell(self.loop, [(self.future, None, exception)])
 
-    def _tell(self, tell: Callable[[Any], None], outcome: Any) -> None:
-        # A loop that is closed has nobody left who waits.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._unless_done, tell, outcome)
 
-    def _unless_done(self, tell: Callable[[Any], None], outcome: Any) -> None:
-        if not self.future.done():
-            tell(outcome)
+def _tell(loop: asyncio.AbstractEventLoop, told: list[_Told]) -> None:
+    # A loop that is closed has nobody left who waits.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(_set, told)
+
+
+def _set(told: list[_Told]) -> None:
+    """On the event loop: give each future what it is told, unless somebody was quicker."""
+    for future, result, error in told:
+        if future.done():
+            continue
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
 
 
 def fulfil(recipient: Recipient, work: Callable[..., Any], *arguments: Any) -> None:
