@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -292,6 +293,34 @@ def test_few_that_are_alike_go_by_the_store_s_own_clock(scene: Scene, number: in
     assert {job.run_at - job.created_at for job in stored} == {timedelta(0)}
     claimed = scene.claim(scene.hire(), 100)
     assert [job.arguments for job in claimed] == [job.arguments for job in stored]
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"delay": timedelta(hours=1), "expires_after": timedelta(days=2)},
+        {"run_at": FAR_PAST, "expires_at": FAR_FUTURE},
+        {"run_at": FAR_FUTURE, "delay": timedelta(hours=1)},
+        {"tags": ("eu", "a,b", "{}"), "metadata": '{"trace":"00-1"}'},
+        {"owner": HOSTILE[0], "tenant": HOSTILE[1], "queue": HOSTILE[2], "priority": 100},
+        {"max_attempts": 7, "max_crashes": 2, "timeout": 12.125, "key_window": 1.5},
+        {"delivery": Delivery.AT_MOST_ONCE, "parent_id": new_id(), "flow_id": new_id()},
+    ],
+    ids=" and ".join,
+)
+def test_every_option_of_few_that_go_by_the_store_s_own_clock(
+    scene: Scene, options: dict[str, Any], number: int
+) -> None:
+    """The first of their lane, and then more."""
+    for _ in range(2):
+        drafts = alike([draft(**options) for _ in range(number)])
+        answers = scene.store.run(scene.store.enqueue(drafts))
+        expected = [
+            each.stored(answer.job.created_at) for each, answer in zip(drafts, answers, strict=True)
+        ]
+        assert [answer.job for answer in answers] == expected
+        assert scene.store.run(scene.store.get([each.id for each in drafts])) == expected
 
 
 @pytest.mark.parametrize("others", [0, 4])

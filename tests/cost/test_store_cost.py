@@ -33,9 +33,9 @@ ON_POSTGRESQL: dict[str, Cost] = {
     },
     "submit one by one": {
         "statements": 1,
-        "pages": 10.1,
-        "log records": 4.0,
-        "log bytes": 400,
+        "pages": 7.1,
+        "log records": 3.1,
+        "log bytes": 345,
     },
     "claim": {
         "statements": 1 / BATCH,

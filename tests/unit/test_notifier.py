@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import pytest
 
@@ -68,6 +69,16 @@ def test_in_the_long_run_there_is_one_in_an_interval(notifier: Notifier, clock: 
         clock.now += INTERVAL / 10
         allowed += notifier.rests()
     assert 100 <= allowed <= 100 + AHEAD
+
+
+def test_the_thread_is_called_once_for_all_that_come_too_early(notifier: Notifier) -> None:
+    while notifier.rests():
+        pass
+    with patch.object(notifier._filled, "notify", side_effect=notifier._filled.notify) as call:
+        for _ in range(100):
+            notifier.notify(WORKERS)
+            notifier.notify(WAITERS)
+        assert call.call_count == 1
 
 
 def test_what_came_too_early_is_sent_together(

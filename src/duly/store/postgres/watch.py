@@ -47,8 +47,10 @@ class Notifier:
     def notify(self, wakes: frozenset[Wake]) -> None:
         """Tell them soon."""
         with self._noting:
+            if not self._pending:
+                # Else the thread is up already, and waits for nothing but the time to send.
+                self._filled.notify()
             self._pending |= wakes
-            self._filled.notify()
 
     def rests(self) -> bool:
         """Whether one may be sent now; whoever asks is taken to do so."""
