@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from uuid import UUID
@@ -29,6 +30,25 @@ def test_a_prepared_job_is_one_job_however_often_it_is_submitted(app: App) -> No
     app.run_until_idle()
     assert sorted(ran) == [1, 2]
     assert len(app.list()) == 2
+
+
+def test_a_prepared_job_that_was_copied_with_its_id_is_the_same_job(app: App) -> None:
+    """As by a fork: neither knows what becomes of the other."""
+    ran: list[int] = []
+
+    @app.task
+    def remember(number: int) -> None:
+        ran.append(number)
+
+    prepared = remember.job(1)
+    assert prepared.draft.task == remember.name
+    copied = copy.copy(prepared)
+    (first,) = app.enqueue_many([prepared])
+    app.run_until_idle()
+    (second,) = app.enqueue_many([copied])
+    assert (second.id, second.created, second.state) == (first.id, False, State.SUCCEEDED)
+    app.run_until_idle()
+    assert ran == [1]
 
 
 def test_a_prepared_job_that_has_died_is_answered_with_and_not_run(app: App) -> None:

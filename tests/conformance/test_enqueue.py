@@ -296,6 +296,20 @@ def test_few_that_are_alike_go_by_the_store_s_own_clock(scene: Scene, number: in
 
 
 @pytest.mark.parametrize("number", [1, 3])
+def test_the_first_of_a_lane_beside_one_that_is_much_the_same_can_be_claimed(
+    scene: Scene, number: int
+) -> None:
+    lanes = [("a", "work", 5), ("b", "work", 5), ("b", "other", 5), ("b", "other", 6)]
+    for queue, task, priority in lanes:
+        first = draft(queue=queue, task=task, priority=priority)
+        likes = [draft(queue=queue, task=task, priority=priority) for _ in range(number - 1)]
+        scene.store.run(scene.store.enqueue(alike([first, *likes])))
+        holder = scene.hire(queues=(queue,), tasks=(task,))
+        claimed = scene.claim(holder, 10, (queue,), (task,))
+        assert [job.priority for job in claimed] == [priority] * number
+
+
+@pytest.mark.parametrize("number", [1, 3])
 @pytest.mark.parametrize(
     "options",
     [

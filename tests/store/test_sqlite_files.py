@@ -533,6 +533,83 @@ def test_the_bells_of_the_hot_path_leave_nothing_to_be_written(
     assert (after.st_ctime_ns, after.st_mtime_ns) == (before.st_ctime_ns, before.st_mtime_ns)
 
 
+def test_no_bell_drops_a_lock(scene: Scene, store: SqliteStore) -> None:
+    """To close a descriptor of a file drops all locks that its process has on it."""
+    scene.submit()
+
+    def locks() -> list[str]:
+        lines = Path("/proc/locks").read_text().splitlines()
+        return sorted(line.split(": ", 1)[1] for line in lines if f" {os.getpid()} " in line)
+
+    with store.transaction():
+        before = locks()
+        announce(store.path, frozenset(Wake))
+        assert locks() == before
+    assert len(before) >= 2
+
+
+_TOUCHED = """
+import os, signal, sys, threading
+from duly.store.operation import Wake
+from duly.store.sqlite.watch import announce
+
+path, how = sys.argv[1:]
+open(path + "-wal", "w").close()
+wakes = frozenset({Wake.WORKERS, Wake.WAITERS})
+
+def left_open():
+    links = []
+    for each in os.listdir("/proc/self/fd"):
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{each}"))
+        except OSError:
+            pass
+    return sum(link.endswith("-wal") for link in links)
+
+class Interrupt(BaseException):
+    pass
+
+def interrupt(*_):
+    raise Interrupt
+
+announce(path, wakes)
+found = 0
+if how == "interrupts":
+    signal.signal(signal.SIGALRM, interrupt)
+    for number in range(3000):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.00002 + number % 50 * 0.000002)
+            for _ in range(1000):
+                announce(path, wakes)
+        except Interrupt:
+            pass
+    found = left_open()
+else:
+    stopped = threading.Event()
+    def ring():
+        while not stopped.is_set():
+            announce(path, wakes)
+    ringing = threading.Thread(target=ring)
+    ringing.start()
+    for _ in range(300):
+        child = os.fork()
+        if child == 0:
+            os._exit(left_open())
+        found += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    stopped.set()
+    ringing.join()
+print(found)
+"""
+
+
+@pytest.mark.parametrize("how", ["interrupts", "forks"])
+def test_nothing_comes_between_a_bell_and_its_end(tmp_path: Path, how: str) -> None:
+    """An interrupt would leave the log open, and so would a fork, in the child."""
+    command = [sys.executable, "-c", _TOUCHED, str(tmp_path / "duly.db"), how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "0\n"
+
+
 def test_a_watcher_without_the_kernel_s_help_still_sees(
     scene: Scene, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from duly.errors import StoreError, StoreUnavailable
@@ -17,10 +18,12 @@ from duly.model.job import Alike, Draft
 from duly.model.query import Enqueued
 from duly.store import awaiting, gathering
 from duly.store.awaiting import Blocked
-from duly.store.operation import Operation, Statement, Steps, Wake
+from duly.store.operation import Operation, Row, Statement, Steps, Wake
+from duly.store.sqlite import transactions as transactions_module
 from duly.store.sqlite import writer as writer_module
-from duly.store.sqlite.connection import connect
+from duly.store.sqlite.connection import connect, execute
 from duly.store.sqlite.store import SqliteStore
+from duly.store.sqlite.submission import INSERT_ALIKE_HOPEFULLY
 from duly.store.sqlite.writer import Writer
 from tests.support.stores import draft, queued, until
 
@@ -123,22 +126,17 @@ def test_they_hear_of_it_before_one_statement_stores_the_next(
     def submission() -> Operation[Sequence[Enqueued]]:
         return store.enqueue(Alike(template, [new_id().bytes], ["1"]))
 
-    def enqueue(drafts: Sequence[Draft]) -> Operation[Sequence[Enqueued]]:
-        operation = store.enqueue(drafts)
-        assert operation.hopefully is not None
-        hopefully = operation.hopefully
+    def noted(connection: apsw.Connection, statement: Statement) -> list[Row]:
+        assert statement.text == INSERT_ALIKE_HOPEFULLY
+        if not later:
+            later.extend(queued(rounds.writer, submission()) for _ in range(3))
+        heard.append([each.done() for each in (*first, *later)])
+        return execute(connection, statement)
 
-        def steps() -> Steps[Any]:
-            if not later:
-                later.extend(queued(rounds.writer, submission()) for _ in range(3))
-            heard.append([each.done() for each in (*first, *later)])
-            return (yield from hopefully())
-
-        return Operation(steps, hopefully=steps)
-
-    monkeypatch.setattr(rounds.writer._transactions, "_enqueue", enqueue)
+    monkeypatch.setattr(rounds.writer._transactions, "_enqueue", store.enqueue)
     with store.transaction():
         first = [queued(rounds.writer, submission()) for _ in range(2)]
+        monkeypatch.setattr(transactions_module, "execute", noted)
     assert (results(first), results(later)) == (2, 3)
     assert heard == [[False] * 5, [True, True, False, False, False]]
 

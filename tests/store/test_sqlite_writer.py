@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
@@ -316,3 +318,50 @@ def test_submissions_that_are_stored_as_one_are_answered_each_for_itself(
     assert [answer[0].job.id for answer in answers] == ids
     assert [answer[0].created for answer in answers] == [not known] + [True] * 4
     assert [job.arguments for job in map(scene.get, ids)] == ["{}" if known else "2"] + ["2"] * 4
+
+
+def test_a_submission_is_as_of_when_it_has_the_file(store: SqliteStore, scene: Scene) -> None:
+    scene.submit()
+    with closing(connect(store.path)) as other, ThreadPoolExecutor(1) as threads:
+        other.execute("BEGIN IMMEDIATE")
+        submission = store.enqueue(Alike(draft(), [new_id().bytes], ["1"]))
+        assert submission.hopefully is not None
+        waiting = store._open().writer._transactions._patience
+        submitted = threads.submit(store.run, submission)
+        until(lambda: waiting._begun)
+        before = datetime.now(UTC)
+        other.execute("ROLLBACK")
+        ((answer,),) = (submitted.result(PATIENCE),)
+    assert answer.job.created_at >= before
+
+
+def test_a_submission_is_not_part_of_what_somebody_was_interrupted_in(
+    store: SqliteStore, scene: Scene
+) -> None:
+    scene.submit()
+    connection = store._open().writer._transactions.connection
+    assert connection is not None
+    connection.execute("BEGIN IMMEDIATE")
+    (answer,) = store.run(store.enqueue(Alike(draft(), [new_id().bytes], ["1"])))
+    with closing(connect(store.path)) as other:
+        ((found,),) = other.execute(
+            "SELECT count(*) FROM jobs WHERE id = ?", (answer.job.id.bytes,)
+        )
+    assert found == 1
+
+
+async def _cancelled(store: SqliteStore, number: int) -> None:
+    tasks = [asyncio.ensure_future(store.arun(store.enqueue([draft()]))) for _ in range(number)]
+    await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_submissions_that_are_all_cancelled_hold_up_nobody(
+    store: SqliteStore, scene: Scene
+) -> None:
+    with store.transaction():
+        asyncio.run(_cancelled(store, 5))
+    scene.submit()
+    assert scene.counts() == {("default", State.PENDING): 1}

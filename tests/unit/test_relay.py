@@ -146,7 +146,8 @@ def test_coroutines_are_told_their_own_in_one_call(relay: Relay) -> None:
             awaited[2].future.cancel()
             relay.begin([(each, n, failed if n == 1 else None) for n, each in enumerate(awaited)])
             futures = (each.future for each in awaited)
-            return await asyncio.gather(*futures, return_exceptions=True), call.call_count
+            together = asyncio.gather(*futures, return_exceptions=True)
+            return await asyncio.wait_for(together, PATIENCE), call.call_count
 
     came, calls = asyncio.run(wait_for_all())
     assert came[:2] == [0, failed]

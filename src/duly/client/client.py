@@ -150,10 +150,8 @@ class Client:
                     "jobs",
                     f"the job of task {each.template.task!r} is a node of a flow: submit the flow",
                 )
-        repeated = any(each.tried for each in batch)
-        for each in batch:
-            each.tried = True
-        return self.store.enqueue(drafts_of(batch), repeated=repeated)
+        drafts, known = drafts_of(batch)
+        return self.store.enqueue(drafts, repeated=known)
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:

@@ -29,7 +29,7 @@ Decode = Callable[[str], Any]
 class Prepared(msgspec.Struct, Generic[R_co], gc=False):
     """A job that is ready to be submitted: checked, encoded, not stored.
 
-    It is one job however often it is submitted: `tried` says that it has been. Made inside a
+    It is one job however often it is submitted: one that has its id may have been. Made inside a
     `with app.flow(...)` block it is a node of that flow: `a >> b` lets b wait for a, and
     `a.output` stands for its result as an argument of other nodes.
 
@@ -42,13 +42,12 @@ class Prepared(msgspec.Struct, Generic[R_co], gc=False):
     decode: Decode
     binary_id: bytes | None = None
     own: Draft | None = None
-    tried: bool = False
 
     @property
     def draft(self) -> Draft:
         """The job as it is submitted."""
         if self.own is None:
-            self.own = drafts_of([self])[0]
+            self.own = drafts_of([self])[0][0]
         return self.own
 
     @property
@@ -104,21 +103,24 @@ def _start_anew() -> None:
 os.register_at_fork(after_in_child=_start_anew)
 
 
-def drafts_of(prepared: Sequence[Prepared[Any]]) -> Sequence[Draft]:
-    """The jobs as they are submitted, the same each time, from whatever thread."""
+def drafts_of(prepared: Sequence[Prepared[Any]]) -> tuple[Sequence[Draft], bool]:
+    """The jobs as they are submitted, the same each time, from whatever thread; and whether any of
+    them had its id before, and so may have been submitted, here or in a process that was forked."""
     with _drafting:
         new = [each for each in prepared if each.binary_id is None]
         for each, job_id in zip(new, new_binary_ids(len(new)), strict=True):
             each.binary_id = job_id
+    known = len(new) < len(prepared)
     if len({id(each.template) for each in prepared}) == 1:
         template = prepared[0].template
         if template.key is None:
             ids = cast(list[bytes], [each.binary_id for each in prepared])
-            return Alike(template, ids, [each.arguments for each in prepared])
-    return [
+            return Alike(template, ids, [each.arguments for each in prepared]), known
+    drafts = [
         replace(each.template, id=id_of(cast(bytes, each.binary_id)), arguments=each.arguments)
         for each in prepared
     ]
+    return drafts, known
 
 
 def drafts_of_one(prepared: Prepared[Any]) -> Sequence[Draft]:

@@ -34,7 +34,7 @@ logger = logging.getLogger("duly.store")
 
 class Patience:
     """A busy handler that waits in short, uneven naps, for at most PATIENCE seconds. Before the
-    first of them, `before` is called.
+    first of them, `before` is called. While it `waits` for nobody, it gives up at once.
 
     They stay short for the few milliseconds that one transaction of another process takes. The
     longer it has waited, the more others do, and the longer the naps: whoever holds the lock needs
@@ -44,8 +44,11 @@ class Patience:
     def __init__(self, before: Callable[[], None] | None = None) -> None:
         self._before = before
         self._begun = 0.0
+        self.waits = True
 
     def __call__(self, tries: int) -> bool:
+        if not self.waits:
+            return False
         now = time.monotonic()
         if tries == 0:
             self._begun = now

@@ -12,7 +12,7 @@ from duly.errors import StoreUnavailable
 from duly.model.job import Draft, joined
 from duly.model.query import Enqueued, Stored
 from duly.store.awaiting import Recipient
-from duly.store.operation import Operation, drive
+from duly.store.operation import Operation, Row, Statement, drive
 from duly.store.sqlite.connection import Patience, connect, errors_explained, execute
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class Transactions:
     ) -> None:
         self._path = path
         self._enqueue = enqueue
-        self._before_waiting = before_waiting
+        self._patience = Patience(before_waiting)
         self.connection: apsw.Connection | None = None
         self._use(connection)
 
@@ -69,8 +69,8 @@ class Transactions:
     def run_together(
         self, batch: Sequence[Request], before_commit: Callable[[], None]
     ) -> list[Outcome]:
-        """Run operations in one transaction. `before_commit` is called when only its end is left,
-        during which other threads have the interpreter for themselves."""
+        """Run operations in one transaction. `before_commit` is called when only the engine has
+        work left, during which other threads have the interpreter for themselves."""
         if not all(operation.drafts for operation, _ in batch):
             return self._transact(lambda each: self._perform(batch, each), before_commit)
         try:
@@ -84,7 +84,7 @@ class Transactions:
             return self._transact(lambda each: self._apart(batch, each), before_commit)
 
     def _use(self, connection: apsw.Connection) -> None:
-        connection.set_busy_handler(Patience(self._before_waiting))
+        connection.set_busy_handler(self._patience)
         self.connection = connection
 
     def _transact(
@@ -122,17 +122,25 @@ class Transactions:
         self, operation: Operation[Any], before_commit: Callable[[], None] | None = None
     ) -> Any:
         """Run an operation the quicker way, as one statement that is a transaction of its own;
-        answers None if there is no such way, or it has stored nothing."""
+        answers None if there is no such way, or it has stored nothing. It waits for nobody: it has
+        read the clock, and what counts is the time at which it has the file."""
         if operation.hopefully is None:
             return None
         with errors_explained(self._path):
             connection = self.ready()
-            if before_commit is not None:
-                before_commit()
+
+            def store(statement: Statement) -> list[Row]:
+                if before_commit is not None:
+                    before_commit()
+                return execute(connection, statement)
+
+            self._patience.waits = False
             try:
-                return drive(operation.hopefully(), lambda each: execute(connection, each))
-            except apsw.ConstraintError:
+                return drive(operation.hopefully(), store)
+            except (apsw.ConstraintError, apsw.BusyError):
                 return None
+            finally:
+                self._patience.waits = True
 
     def _perform(self, batch: Sequence[Request], connection: apsw.Connection) -> list[Outcome]:
         """One alone that fails is rolled back with the transaction."""

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache, partial
 from typing import NamedTuple
 
 import apsw
@@ -37,20 +38,43 @@ class _Bell(NamedTuple):
     report: int
 
 
-def _look_into(path: str) -> None:
-    os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+class _Library:
+    """Calls to the C library that keep the interpreter's lock: one that lets go of it would let
+    other threads fork, and these take nearly no time."""
+
+    def __init__(self) -> None:
+        library = ctypes.PyDLL(None, use_errno=True)
+        self.open = library.open
+        self.open.argtypes = [ctypes.c_char_p, ctypes.c_int]
+        self.close = library.close
+        self.close.argtypes = [ctypes.c_int]
+        self.inotify_init1 = library.inotify_init1
+        self.inotify_add_watch = library.inotify_add_watch
 
 
-def _begin_to_write(path: str) -> None:
-    os.close(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+@cache
+def _library() -> _Library | None:
+    try:
+        return _Library()
+    except (OSError, AttributeError):
+        return None
+
+
+def _touch(flags: int, path: str) -> None:
+    """Open the file and close it, and let nothing come in between, neither an interrupt, which
+    would leave it open, nor a fork, whose child would have it open: then nobody hears of it."""
+    library = _library()
+    if library is not None:
+        # A map calls both without a turn of the interpreter.
+        list(map(library.close, map(library.open, (os.fsencode(path),), (flags,))))
 
 
 # Only the log is opened: to close any descriptor of the other files drops SQLite's locks on them.
 # To set a file's times changes its inode, and where a file system has no journal the next commit
 # waits for that to be written: what happens often is told by what changes nothing.
 _BELLS = {
-    Wake.WORKERS: _Bell("-wal", _look_into, _IN_CLOSE_NOWRITE),
-    Wake.WAITERS: _Bell("-wal", _begin_to_write, _IN_CLOSE_WRITE),
+    Wake.WORKERS: _Bell("-wal", partial(_touch, os.O_RDONLY), _IN_CLOSE_NOWRITE),
+    Wake.WAITERS: _Bell("-wal", partial(_touch, os.O_WRONLY), _IN_CLOSE_WRITE),
     Wake.SCHEDULERS: _Bell("", os.utime, _IN_ATTRIB),
 }
 
@@ -214,19 +238,16 @@ class FileWatch:
         if not readable:
             return False
         if _forgotten(os.read(self._notifier, _EVENTS)):
-            # The log was removed by the last writer that left; from now on, look at times.
+            # The log was removed by the last writer that left; from now on, look often.
             self._unwatch()
         return True
 
 
 def _watch_file(path: str, report: int) -> int | None:
     """A descriptor that is readable when this was done to the file; None where there is none."""
-    try:
-        library = ctypes.CDLL(None, use_errno=True)
-        descriptor: int = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, AttributeError):
-        return None
-    if descriptor < 0:
+    library = _library()
+    descriptor: int = -1 if library is None else library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    if library is None or descriptor < 0:
         return None
     if library.inotify_add_watch(descriptor, os.fsencode(path), report) < 0:
         os.close(descriptor)

@@ -247,6 +247,8 @@ class Writer:
 
     def _commit(self, batch: list[Request]) -> None:
         batch = [request for request in batch if request[1].set_running_or_notify_cancel()]
+        if not batch:
+            return
         try:
             outcomes = self._transactions.run_together(batch, self._tell)
         except BaseException as error:
