@@ -47,6 +47,8 @@ class Rounds:
         self.writer = store._open().writer
         self.sizes: list[int] = []
         self.meanwhile: list[Callable[[], None]] = []
+        self.first: list[Future[Any]] = []
+        """The submissions of the first round: known before it begins."""
         self._enqueue = self.writer._transactions._enqueue
         self.writer._transactions._enqueue = self._noted
 
@@ -56,7 +58,8 @@ class Rounds:
     def begin(self, number: int) -> list[Future[Any]]:
         """Have so many submissions stored as one."""
         with self.store.transaction():
-            return self.submit(number)
+            self.first = self.submit(number)
+        return self.first
 
     def _noted(self, drafts: Sequence[Draft]) -> Operation[Sequence[Enqueued]]:
         self.sizes.append(len(drafts))
@@ -87,7 +90,7 @@ def test_those_who_are_stored_hear_of_it_when_the_next_are_written(rounds: Round
     seen: list[tuple[bool, bool]] = []
     rounds.meanwhile = [
         lambda: later.extend(rounds.submit(3)),
-        lambda: seen.append((any(each.done() for each in first), later[0].done())),
+        lambda: seen.append((any(each.done() for each in rounds.first), later[0].done())),
     ]
     first = rounds.begin(2)
     assert (results(first), results(later)) == (2, 3)
@@ -165,7 +168,7 @@ def test_they_hear_of_it_although_the_next_cannot_be_stored_at_all(rounds: Round
     rounds.meanwhile = [
         lambda: later.extend(rounds.submit(2)),
         broken,
-        lambda: seen.append(all(future.done() for future in first)),
+        lambda: seen.append(all(future.done() for future in rounds.first)),
     ]
     first = rounds.begin(2)
     assert results(first) == 2
