@@ -84,7 +84,7 @@ class Claiming:
 
     def claim(self, demand: Demand, now: datetime | None = None) -> Operation[list[JobRecord]]:
         start: Callable[[], Steps[Any]] = partial(claim, demand, now)
-        return Operation(start, conclude=_records)
+        return Operation(start, conclude=_records, early=True)
 
     def allow_silence(self, longest: timedelta) -> Operation[None]:
         # Here every transaction has one and the same limit; see TRANSACTION_LIMIT.

@@ -47,8 +47,10 @@ class Patience:
         self.waits = True
 
     def __call__(self, tries: int) -> bool:
-        if not self.waits:
-            return False
+        return self.waits and self.nap(tries)
+
+    def nap(self, tries: int) -> bool:
+        """Wait a little, after so many tries; False if that was long enough."""
         now = time.monotonic()
         if tries == 0:
             self._begun = now

@@ -75,6 +75,9 @@ class _Engine:
             return self.writer.run(operation)
         return self._readers.read(operation)
 
+    def try_to_run(self, operation: Operation[T]) -> tuple[T] | None:
+        return self.writer.try_to_run(operation)
+
     def hand_in(self, operation: Operation[T], recipient: Recipient) -> None:
         if operation.writes or self._readers is None:
             self.writer.hand_in(operation, recipient)
@@ -151,6 +154,10 @@ class SqliteStore(
         engine = self._engine
         if engine is None or engine.process != os.getpid():
             engine = await asyncio.to_thread(self._open)
+        if operation.early:
+            returned = engine.try_to_run(operation)
+            if returned is not None:
+                return returned[0]
         awaited: Awaited[T] = Awaited()
         engine.hand_in(operation, awaited)
         return await awaited.future

@@ -13,7 +13,14 @@ from duly.model.job import Draft, joined
 from duly.model.query import Enqueued, Stored
 from duly.store.awaiting import Recipient
 from duly.store.operation import Operation, Row, Statement, drive
-from duly.store.sqlite.connection import Patience, connect, errors_explained, execute
+from duly.store.sqlite.connection import (
+    CHECKPOINT,
+    Patience,
+    connect,
+    errors_explained,
+    execute,
+)
+from duly.store.sqlite.syncing import Syncing
 
 T = TypeVar("T")
 
@@ -24,6 +31,10 @@ Enqueue = Callable[[Sequence[Draft]], Operation[Sequence[Enqueued]]]
 
 class Transactions:
     """Of one thread at a time. `before_waiting` is called when another process has the file locked.
+
+    What is committed is on the disk, but for operations that are `early`: these are when `sync` is
+    called, or with the next commit. A submission that is alone is synced when it has let go of the
+    file, before it is answered: others can write meanwhile.
 
     Of several operations in one transaction each has a savepoint of its own, so that one that fails
     takes nothing with it. Only submissions that may be shared are stored as one, and each for
@@ -40,10 +51,11 @@ class Transactions:
         self._path = path
         self._enqueue = enqueue
         self._patience = Patience(before_waiting)
+        self._syncing = Syncing(path)
         self.connection: apsw.Connection | None = None
         self._use(connection)
 
-    def ready(self) -> apsw.Connection:
+    def ready(self, is_synced_later: bool = False) -> apsw.Connection:
         """The connection, in no transaction; opened again if it was let go."""
         if self.connection is None:
             self._use(connect(self._path))
@@ -51,20 +63,53 @@ class Transactions:
         if self.connection.in_transaction:
             # Whoever was here before was interrupted before he could undo what he had begun.
             self.connection.execute("ROLLBACK")
+        self._syncing.prepare(self.connection, is_synced_later)
         return self.connection
 
     def let_go(self) -> None:
         """Close the connection until one is needed."""
         connection, self.connection = self.connection, None
-        if connection is not None:
-            connection.close()
+        try:
+            self._syncing.let_go()
+        finally:
+            if connection is not None:
+                connection.close()
+
+    @property
+    def is_unsynced(self) -> bool:
+        """Whether something is committed that may not be on the disk."""
+        return self._syncing.is_due
+
+    def sync(self) -> None:
+        """Have everything on the disk that is committed."""
+        self._syncing.sync()
 
     def run(self, operation: Operation[T]) -> T:
         """Run one operation in a transaction of its own; answers what its steps return."""
-        returned: T | None = self._hope_for(operation)
+        later = operation.early or bool(operation.drafts)
+        returned: T | None = self._hope_for(operation, is_synced_later=later)
         if returned is None:
-            returned = self._transact(lambda connection: self._drive(operation, connection))
+            returned = self._transact(partial(self._drive, operation), is_synced_later=later)
+        if later and not operation.early:
+            self._syncing.sync()
         return returned
+
+    def try_to_run(self, operation: Operation[T]) -> tuple[T] | None:
+        """Run one operation that is `early`, unless another process has the file; what may take
+        long is left to the next."""
+        with errors_explained(self._path):
+            connection = self.ready(is_synced_later=True)
+        self._patience.waits = False
+        connection.wal_autocheckpoint(0)
+        try:
+            return (self._transact(partial(self._drive, operation), is_synced_later=True),)
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, apsw.BusyError):
+                return None
+            raise
+        finally:
+            connection.wal_autocheckpoint(CHECKPOINT)
+            self._patience.waits = True
 
     def run_together(
         self, batch: Sequence[Request], before_commit: Callable[[], None]
@@ -72,7 +117,8 @@ class Transactions:
         """Run operations in one transaction. `before_commit` is called when only the engine has
         work left, during which other threads have the interpreter for themselves."""
         if not all(operation.drafts for operation, _ in batch):
-            return self._transact(lambda each: self._perform(batch, each), before_commit)
+            early = all(operation.early for operation, _ in batch)
+            return self._transact(lambda each: self._perform(batch, each), before_commit, early)
         try:
             return self._submit(batch, before_commit)
         except StoreUnavailable:
@@ -91,9 +137,10 @@ class Transactions:
         self,
         work: Callable[[apsw.Connection], T],
         before_commit: Callable[[], None] | None = None,
+        is_synced_later: bool = False,
     ) -> T:
         with errors_explained(self._path):
-            connection = self.ready()
+            connection = self.ready(is_synced_later)
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 result = work(connection)
@@ -112,22 +159,25 @@ class Transactions:
         stored = self._hope_for(together, before_commit)
         if stored is not None:
             return [(each, Stored(each[0].drafts, stored.at), None) for each in batch]
-        answers = self._transact(lambda each: self._drive(together, each), before_commit)
+        answers = self._transact(partial(self._drive, together), before_commit)
         return _shares(answers, batch)
 
     def _together(self, batch: Sequence[Request]) -> Operation[Sequence[Enqueued]]:
         return self._enqueue(joined([operation.drafts for operation, _ in batch]))
 
     def _hope_for(
-        self, operation: Operation[Any], before_commit: Callable[[], None] | None = None
+        self,
+        operation: Operation[Any],
+        before_commit: Callable[[], None] | None = None,
+        is_synced_later: bool = False,
     ) -> Any:
         """Run an operation the quicker way, as one statement that is a transaction of its own;
-        answers None if there is no such way, or it has stored nothing. It waits for nobody: it has
-        read the clock, and what counts is the time at which it has the file."""
+        answers None if there is no such way, or it has stored nothing. It has read the clock, and
+        what counts is the time at which it has the file: where it has to wait, it begins anew."""
         if operation.hopefully is None:
             return None
         with errors_explained(self._path):
-            connection = self.ready()
+            connection = self.ready(is_synced_later)
 
             def store(statement: Statement) -> list[Row]:
                 if before_commit is not None:
@@ -135,10 +185,17 @@ class Transactions:
                 return execute(connection, statement)
 
             self._patience.waits = False
+            tries = 0
             try:
-                return drive(operation.hopefully(), store)
-            except (apsw.ConstraintError, apsw.BusyError):
-                return None
+                while True:
+                    try:
+                        return drive(operation.hopefully(), store)
+                    except apsw.ConstraintError:
+                        return None
+                    except apsw.BusyError:
+                        if not self._patience.nap(tries):
+                            raise
+                        tries += 1
             finally:
                 self._patience.waits = True
 

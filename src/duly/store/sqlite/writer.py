@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -27,9 +28,15 @@ RETURN = 0.000016
 little less, for twice as many commits take processor time of their own."""
 OF_THE_LAST = 0.2
 """How much the last time of several counts."""
+LONG_HERE = 0.005
+"""Seconds for which an event loop should not be held up,"""
+REST_AFTER_LONG = 1.0
+"""and for which it leaves its operations to the writer's thread after that."""
 LONG_HOLD = 0.05
 REST_AFTER_HOLD = 0.1
 LONGEST_REST = 0.02
+
+logger = logging.getLogger("duly.store")
 
 
 class _Here(threading.local):
@@ -43,7 +50,8 @@ class Writer:
 
     Whoever finds nobody writing does so in his own thread, and is spared two changes of threads.
     He never works for others: he may be interrupted at any point. Others queue for the writer's
-    thread. Whoever waits for an operation hears of it after the commit that made it durable.
+    thread. Whoever waits for an operation hears of it after the commit that made it durable, but
+    for one that is `early`: it is synced while he goes on.
 
     Threads that submit one job after another come back one by one, which takes some RETURN each. If
     that is longer than to store them, they come back while others are stored: those that have been
@@ -78,6 +86,7 @@ class Writer:
         self._turn = threading.Lock()
         """Held by the thread that uses the connection, or has lent it."""
         self._here = _Here()
+        self._rests_until = 0.0
         self._closing = False
         self._suspending = False
         self._rests = False
@@ -87,7 +96,7 @@ class Writer:
     def run(self, operation: Operation[T]) -> T:
         """Run an operation, at once if nobody else writes."""
         self.refuse_to_wait_for_oneself()
-        if not (self._queue or self._gathering.expects_company or self._turn.locked()):
+        if not self._is_busy:
             try:
                 self._here.writes = True
                 with self._turn:
@@ -97,12 +106,43 @@ class Writer:
             finally:
                 self._here.writes = False
             if at_once:
-                if operation.wakes:
-                    self._committed(operation.wakes)
-                return operation.answer(returned)
+                return self._answer(operation, returned)
         blocked: Blocked[T] = Blocked()
         self._put((operation, blocked))
         return blocked.wait()
+
+    def try_to_run(self, operation: Operation[T]) -> tuple[T] | None:
+        """Run an operation that is `early` in this thread, an event loop's, unless somebody writes
+        or the last such took long."""
+        begun = time.monotonic()
+        if begun < self._rests_until or self._is_busy:
+            return None
+        try:
+            self._here.writes = True
+            with self._turn:
+                if self._transactions.connection is None:
+                    return None
+                returned = self._transactions.try_to_run(operation)
+        finally:
+            self._here.writes = False
+        ended = time.monotonic()
+        if ended - begun > LONG_HERE:
+            self._rests_until = ended + REST_AFTER_LONG
+        return None if returned is None else (self._answer(operation, returned[0]),)
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether somebody writes, or is about to."""
+        return bool(self._queue) or self._gathering.expects_company or self._turn.locked()
+
+    def _answer(self, operation: Operation[T], returned: Any) -> T:
+        """What an operation of this thread is answered with."""
+        if self._is_unsynced:
+            with self._queueing:
+                self._filled.notify()
+        if operation.wakes:
+            self._committed(operation.wakes)
+        return operation.answer(returned)
 
     def is_used_here(self) -> bool:
         """Whether this thread is in the middle of a transaction."""
@@ -172,16 +212,21 @@ class Writer:
             if self._suspending:
                 self._tell_all()
                 self._rest()
+            if self._is_unsynced and not self._queue:
+                self._tell_all()
+                self._sync()
             with self._filled:
                 if not self._untold:
                     self._gathering.gather()
-                while not (self._queue or self._closing or self._suspending):
+                while not (self._queue or self._closing or self._suspending or self._is_unsynced):
                     self._relay.finish()
                     self._filled.wait()
                 if self._suspending:
                     continue
                 if not self._queue:
-                    break
+                    if self._closing:
+                        break
+                    continue
                 batch: list[Request] = []
                 lease: Lease | None = None
                 while self._queue and len(batch) < SHARED_COMMIT:
@@ -224,6 +269,18 @@ class Writer:
         elif not self._queue:
             self._gathering.expects(company // 2)
             self._tell()
+
+    @property
+    def _is_unsynced(self) -> bool:
+        return self._transactions.is_unsynced
+
+    def _sync(self) -> None:
+        """Have on the disk what was committed and answered early."""
+        with self._turn:
+            try:
+                self._transactions.sync()
+            except StoreError as error:
+                logger.error("%s", error)
 
     def _let_others_in(self, held: float) -> None:
         """Rest after a transaction that took long: other processes look for the lock in short
