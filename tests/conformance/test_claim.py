@@ -319,7 +319,7 @@ def test_next_due(scene: Scene) -> None:
     assert scene.next_due(queues=["default", "other"]) == 4
     assert scene.next_due(tasks=["unknown"]) is None
     scene.advance(100)
-    assert scene.next_due() == 0
+    assert scene.next_due() == -9.5
     scene.take()
     assert scene.next_due() == 100
     scene.store.run(scene.store.pause_queue("default"))

@@ -124,7 +124,7 @@ class StoreModel:
         times = [job.run_at for job in self._claimable(queues, tasks, None)]
         if not times:
             return None
-        return Due(min(times), max(0.0, (min(times) - now).total_seconds()))
+        return Due(min(times), (min(times) - now).total_seconds())
 
     def _claimable(
         self, queues: Sequence[str], tasks: Sequence[str], now: datetime | None

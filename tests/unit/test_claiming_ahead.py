@@ -14,7 +14,7 @@ from duly.model.query import Due
 from duly.runtime import claimer
 from duly.runtime.ahead import INSTANT, LONGEST, SHORTEST
 from duly.runtime.chores import Chores
-from duly.runtime.claimer import Claimer
+from duly.runtime.claimer import QUESTION, Claimer
 from duly.runtime.claims import Claims
 from duly.runtime.pace import Pace
 from duly.runtime.settler import Settler
@@ -63,6 +63,7 @@ class Worker:
     ) -> None:
         self.jobs = [Job(due) for due in sorted(dues)]
         self.claims: list[Claimed] = []
+        self.questions = 0
         self.most_early = 0
         self._left = list(self.jobs)
         self._slow = slow
@@ -86,10 +87,11 @@ class Worker:
     def now(self) -> float:
         return self._loop.time() - self._begun
 
-    def submit(self) -> Job:
+    def submit(self, tell: bool = True) -> Job:
         job = Job(self.now)
         self._left.insert(0, job)
-        self.claimer.wake()
+        if tell:
+            self.claimer.wake()
         return job
 
     async def run(self, seconds: float) -> None:
@@ -107,10 +109,11 @@ class Worker:
         return jobs, {}
 
     async def next_due(self, exact: bool) -> Due | None:
+        self.questions += 1
         if not self._left:
             return None
         job = min(self._left, key=lambda each: each.due)
-        return Due(job.run_at, max(0.0, job.due - self.now))
+        return Due(job.run_at, job.due - self.now)
 
     async def end_expired(self) -> None: ...
 
@@ -244,3 +247,25 @@ def test_whoever_is_woken_looks_for_what_is_due_now(loop: VirtualLoop) -> None:
 
     worker = run(loop, [0.5, 0.6], slow=lambda: 0.0, meanwhile=wake)
     assert [claim.ahead for claim in worker.claims if claim.jobs] == [False, True, True]
+
+
+@pytest.mark.parametrize("spacing", [0.007, 0.05, 0.4])
+def test_while_jobs_come_often_delayed_ones_are_asked_for_now_and_then_and_start_in_time(
+    loop: VirtualLoop, spacing: float
+) -> None:
+    now: list[Job] = []
+
+    async def submit(worker: Worker) -> None:
+        for number in range(1000):
+            now.append(worker.submit(tell=number == 0))
+            await asyncio.sleep(0.002)
+
+    worker = run(
+        loop, every(spacing, int(1.5 / spacing)), slow=lambda: 0.001, meanwhile=submit, size=20
+    )
+    assert late(worker.jobs) < EXACT
+    assert late(now[200:]) < 0.01
+    looks = len(worker.claims)
+    assert looks > 400
+    if spacing >= QUESTION:
+        assert worker.questions < looks / 2

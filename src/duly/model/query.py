@@ -96,7 +96,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """When a job is due: the moment, and in how many seconds by the store's clock (0: now)."""
+    """When a job is due: the moment, and in how many seconds by the store's clock; negative where
+    that was so many seconds ago."""
 
     at: datetime
     seconds: float

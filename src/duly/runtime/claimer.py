@@ -28,6 +28,8 @@ from duly.runtime.suspicion import Suspicion
 MOST_UNSETTLED = 2_000
 CONTENTION_PAUSE = 0.005
 DEAF_POLL = 1.0
+QUESTION = 0.01
+"""Seconds for which it is known when the next job is due; what comes sooner is found by looks."""
 
 
 class _Coming(msgspec.Struct, frozen=True):
@@ -85,6 +87,9 @@ class Claimer:
         self._coming: _Coming | None = None
         self._claimed_from = 0.0
         """From which moment on what is coming is within reach."""
+        self._known_until = 0.0
+        """Until which moment there is no need to ask when the next job is due, while jobs come
+        often: nothing that was there when it was asked is within reach before."""
         self._answered = asyncio.Event()
         self._answered.set()
         self._idle = asyncio.Event()
@@ -169,6 +174,10 @@ class Claimer:
                 return 0.0
             # Their code first: to ask for more takes a moment, too.
             await asyncio.sleep(0)
+        soon = None if self._looks_for_idleness else self._arrivals.next_in()
+        if soon is not None and self._loop.time() + soon < self._known_until:
+            self._nothing_near = False
+            return soon
         coming = await self._next_due()
         if coming is None or coming.due.seconds > 0:
             if rested and not jobs:
@@ -179,7 +188,8 @@ class Claimer:
             # There is more than may be claimed ahead, and it is due.
             return 0.0
         pause = self._until(coming) if jobs else max(CONTENTION_PAUSE, self._until(coming))
-        return self._at_most(self._arrivals.next_in(), pause)
+        self._known_until = self._loop.time() + min(pause, QUESTION)
+        return self._at_most(soon, pause)
 
     async def _next_due(self) -> _Coming | None:
         due = await self._claims.next_due(exact=self._looks_for_idleness)
@@ -229,7 +239,7 @@ class Claimer:
 
     def _at_most(self, soon: float | None, pause: float) -> float:
         """How long to sleep if one more is to be expected before anybody says so."""
-        if soon is None or soon >= pause or self._looks_for_idleness:
+        if soon is None or soon >= pause:
             return pause
         self._coming = None
         self._nothing_near = False

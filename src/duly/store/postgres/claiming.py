@@ -255,7 +255,7 @@ class Claiming(Settling, Marking):
         at, seconds = rows[0]
         if at is None or seconds > 0:
             self._crowd.nothing_is_due()
-        return None if at is None else Due(utc(at), max(0.0, seconds))
+        return None if at is None else Due(utc(at), seconds)
 
     def _begin(self, job_id: UUID, token: int, now: datetime | None) -> Steps[bool]:
         rows = yield Statement(self.text(BEGIN), {"job": job_id, "token": token, "now": now})

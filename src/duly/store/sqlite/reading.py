@@ -138,7 +138,7 @@ def _next_due(
             earliest = heads[0][0]
     if earliest is None:
         return None
-    return Due(moment(earliest), max(0, earliest - clock(now)) / 1e6)
+    return Due(moment(earliest), (earliest - clock(now)) / 1e6)
 
 
 def _longest_waiting(now: datetime | None) -> Steps[list[Waiting]]:

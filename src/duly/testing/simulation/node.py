@@ -102,7 +102,7 @@ class Node:
         store = self._store
         job = await store.arun(store.next_due((), self._tasks))
         tick = await store.arun(store.next_schedule_due()) if self._schedules else None
-        job_due = None if job is None else job.seconds
+        job_due = None if job is None else max(0.0, job.seconds)
         return min((each for each in (job_due, tick) if each is not None), default=None)
 
     @property
