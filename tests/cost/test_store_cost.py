@@ -131,7 +131,7 @@ def asking_once_more(lives: Lives) -> None:
             yield Statement("SELECT 1")
             return (yield from operation.start())
 
-        return msgspec.structs.replace(operation, start=steps, atomic=False)
+        return msgspec.structs.replace(operation, start=steps, atomic=False, early=None)
 
     store.claim = asking
 

@@ -28,6 +28,7 @@ class Disk:
         self._noting = threading.Lock()
         self.meanwhile: Callable[[], None] = lambda: None
         self.syncs_of_database = 0
+        self.own_syncs = 0
 
     @contextmanager
     def syncing(self, part: str, holds: Callable[[], bytes]) -> Iterator[None]:
@@ -40,7 +41,10 @@ class Disk:
 
     def sync_log(self, descriptor: int) -> None:
         """What stands in the place of the store's own call."""
-        with self.syncing("-wal", Path(f"{self._path}-wal").read_bytes):
+        log = Path(f"{self._path}-wal")
+        assert os.path.samestat(os.fstat(descriptor), log.stat()), "it is another log"
+        self.own_syncs += 1
+        with self.syncing("-wal", log.read_bytes):
             os.fdatasync(descriptor)
             self.meanwhile()
 

@@ -43,8 +43,9 @@ BEGIN = (
 )
 
 
-def claim(demand: Demand, now: datetime | None) -> Steps[list[Row]]:
-    """The rows of what is claimed: see Verbs.claim."""
+def claim(demand: Demand, now: datetime | None, ends: bool = True) -> Steps[list[Row] | None]:
+    """The rows of what is claimed: see Verbs.claim. None where it would have to end jobs that have
+    expired, and is not the one that `ends` them."""
     instant = clock(now)
     holds = yield Statement(LEASE, (demand.worker.bytes, instant))
     if not holds:
@@ -55,6 +56,8 @@ def claim(demand: Demand, now: datetime | None) -> Steps[list[Row]]:
         return []
     parameters = (demand.worker.bytes, instant, array([row for _, _, row in chosen]))
     rows = yield Statement(READ, parameters)
+    if len(rows) < len(chosen) and not ends:
+        return None
     yield Statement(TAKE, parameters)
     if len(rows) < len(chosen):
         taken = {row[0] for row in rows}
@@ -84,7 +87,8 @@ class Claiming:
 
     def claim(self, demand: Demand, now: datetime | None = None) -> Operation[list[JobRecord]]:
         start: Callable[[], Steps[Any]] = partial(claim, demand, now)
-        return Operation(start, conclude=_records, early=True)
+        early = partial(claim, demand, now, ends=False)
+        return Operation(start, conclude=_records, early=early)
 
     def allow_silence(self, longest: timedelta) -> Operation[None]:
         # Here every transaction has one and the same limit; see TRANSACTION_LIMIT.

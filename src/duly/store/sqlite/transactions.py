@@ -12,7 +12,7 @@ from duly.errors import StoreUnavailable
 from duly.model.job import Draft, joined
 from duly.model.query import Enqueued, Stored
 from duly.store.awaiting import Recipient
-from duly.store.operation import Operation, Row, Statement, drive
+from duly.store.operation import Operation, Row, Statement, Steps, drive
 from duly.store.sqlite.connection import (
     CHECKPOINT,
     Patience,
@@ -20,7 +20,7 @@ from duly.store.sqlite.connection import (
     errors_explained,
     execute,
 )
-from duly.store.sqlite.syncing import Syncing
+from duly.store.sqlite.syncing import Synced, Syncing
 
 T = TypeVar("T")
 
@@ -29,12 +29,16 @@ Outcome = tuple[Request, Any, BaseException | None]
 Enqueue = Callable[[Sequence[Draft]], Operation[Sequence[Enqueued]]]
 
 
+class _Declined(Exception):
+    """What there is to do may not be done early."""
+
+
 class Transactions:
     """Of one thread at a time. `before_waiting` is called when another process has the file locked.
 
-    What is committed is on the disk, but for operations that are `early`: these are when `sync` is
-    called, or with the next commit. A submission that is alone is synced when it has let go of the
-    file, before it is answered: others can write meanwhile.
+    What an operation has done is on the disk when it is answered, and before others see it, but for
+    two kinds: what is done `early` is on the disk when `sync` is called, or with the next commit. A
+    submission that is alone is synced when it has let go of the file: others can write meanwhile.
 
     Of several operations in one transaction each has a savepoint of its own, so that one that fails
     takes nothing with it. Only submissions that may be shared are stored as one, and each for
@@ -55,7 +59,7 @@ class Transactions:
         self.connection: apsw.Connection | None = None
         self._use(connection)
 
-    def ready(self, is_synced_later: bool = False) -> apsw.Connection:
+    def ready(self, synced: Synced = Synced.AT_ONCE) -> apsw.Connection:
         """The connection, in no transaction; opened again if it was let go."""
         if self.connection is None:
             self._use(connect(self._path))
@@ -63,8 +67,13 @@ class Transactions:
         if self.connection.in_transaction:
             # Whoever was here before was interrupted before he could undo what he had begun.
             self.connection.execute("ROLLBACK")
-        self._syncing.prepare(self.connection, is_synced_later)
+        self._syncing.prepare(self.connection, synced)
         return self.connection
+
+    def committed(self) -> None:
+        """What somebody began on the connection that is `ready` is committed."""
+        if self.connection is not None:
+            self._syncing.done(self.connection)
 
     def let_go(self) -> None:
         """Close the connection until one is needed."""
@@ -86,23 +95,25 @@ class Transactions:
 
     def run(self, operation: Operation[T]) -> T:
         """Run one operation in a transaction of its own; answers what its steps return."""
-        later = operation.early or bool(operation.drafts)
-        returned: T | None = self._hope_for(operation, is_synced_later=later)
+        early = self._run_early(operation)
+        if early is not None:
+            return early[0]
+        synced = Synced.BEFORE_ANSWER if operation.drafts else Synced.AT_ONCE
+        returned: T | None = self._hope_for(operation, synced=synced)
         if returned is None:
-            returned = self._transact(partial(self._drive, operation), is_synced_later=later)
-        if later and not operation.early:
-            self._syncing.sync()
+            returned = self._transact(partial(self._drive, operation), synced=synced)
         return returned
 
     def try_to_run(self, operation: Operation[T]) -> tuple[T] | None:
-        """Run one operation that is `early`, unless another process has the file; what may take
-        long is left to the next."""
-        with errors_explained(self._path):
-            connection = self.ready(is_synced_later=True)
-        self._patience.waits = False
-        connection.wal_autocheckpoint(0)
+        """Do what can be done `early`, unless another process has the file; what may take long is
+        left to the next."""
+        connection = self.connection
+        if connection is None:
+            return None
         try:
-            return (self._transact(partial(self._drive, operation), is_synced_later=True),)
+            self._patience.waits = False
+            connection.wal_autocheckpoint(0)
+            return self._run_early(operation)
         except StoreUnavailable as error:
             if isinstance(error.__cause__, apsw.BusyError):
                 return None
@@ -117,8 +128,10 @@ class Transactions:
         """Run operations in one transaction. `before_commit` is called when only the engine has
         work left, during which other threads have the interpreter for themselves."""
         if not all(operation.drafts for operation, _ in batch):
-            early = all(operation.early for operation, _ in batch)
-            return self._transact(lambda each: self._perform(batch, each), before_commit, early)
+            early = self._run_early(batch[0][0], before_commit) if len(batch) == 1 else None
+            if early is not None:
+                return [(batch[0], early[0], None)]
+            return self._transact(lambda each: self._perform(batch, each), before_commit)
         try:
             return self._submit(batch, before_commit)
         except StoreUnavailable:
@@ -137,10 +150,10 @@ class Transactions:
         self,
         work: Callable[[apsw.Connection], T],
         before_commit: Callable[[], None] | None = None,
-        is_synced_later: bool = False,
+        synced: Synced = Synced.AT_ONCE,
     ) -> T:
         with errors_explained(self._path):
-            connection = self.ready(is_synced_later)
+            connection = self.ready(synced)
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 result = work(connection)
@@ -150,8 +163,29 @@ class Transactions:
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
+                    self._syncing.undone()
                 raise
+            self._syncing.done(connection)
         return result
+
+    def _run_early(
+        self, operation: Operation[T], before_commit: Callable[[], None] | None = None
+    ) -> tuple[T] | None:
+        """What its steps return, if it has an `early` way and that is one."""
+        steps = operation.early
+        if steps is None:
+            return None
+
+        def work(connection: apsw.Connection) -> T:
+            returned: T | None = self._driven(steps, connection)
+            if returned is None:
+                raise _Declined
+            return returned
+
+        try:
+            return (self._transact(work, before_commit, Synced.AFTER_ANSWER),)
+        except _Declined:
+            return None
 
     def _submit(self, batch: Sequence[Request], before_commit: Callable[[], None]) -> list[Outcome]:
         """Store submissions as one; it fails if one of them is refused."""
@@ -169,7 +203,7 @@ class Transactions:
         self,
         operation: Operation[Any],
         before_commit: Callable[[], None] | None = None,
-        is_synced_later: bool = False,
+        synced: Synced = Synced.AT_ONCE,
     ) -> Any:
         """Run an operation the quicker way, as one statement that is a transaction of its own;
         answers None if there is no such way, or it has stored nothing. It has read the clock, and
@@ -177,7 +211,7 @@ class Transactions:
         if operation.hopefully is None:
             return None
         with errors_explained(self._path):
-            connection = self.ready(is_synced_later)
+            connection = self.ready(synced)
 
             def store(statement: Statement) -> list[Row]:
                 if before_commit is not None:
@@ -189,15 +223,22 @@ class Transactions:
             try:
                 while True:
                     try:
-                        return drive(operation.hopefully(), store)
+                        stored = drive(operation.hopefully(), store)
+                        break
                     except apsw.ConstraintError:
-                        return None
+                        stored = None
+                        break
                     except apsw.BusyError:
                         if not self._patience.nap(tries):
                             raise
                         tries += 1
             finally:
                 self._patience.waits = True
+            if stored is None:
+                self._syncing.undone()
+            else:
+                self._syncing.done(connection)
+            return stored
 
     def _perform(self, batch: Sequence[Request], connection: apsw.Connection) -> list[Outcome]:
         """One alone that fails is rolled back with the transaction."""
@@ -238,8 +279,11 @@ class Transactions:
         return result, None
 
     def _drive(self, operation: Operation[T], connection: apsw.Connection) -> T:
+        return self._driven(operation.start, connection)
+
+    def _driven(self, start: Callable[[], Steps[T]], connection: apsw.Connection) -> T:
         with errors_explained(self._path):
-            return drive(operation.start(), lambda each: execute(connection, each))
+            return drive(start(), lambda each: execute(connection, each))
 
 
 def _shares(answers: Sequence[Enqueued], batch: Sequence[Request]) -> list[Outcome]:

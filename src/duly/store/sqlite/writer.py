@@ -28,6 +28,8 @@ RETURN = 0.000016
 little less, for twice as many commits take processor time of their own."""
 OF_THE_LAST = 0.2
 """How much the last time of several counts."""
+NAP = 0.0001
+"""Seconds between two looks whether an event loop has ended what it began: some ten thousandths."""
 LONG_HERE = 0.005
 """Seconds for which an event loop should not be held up,"""
 REST_AFTER_LONG = 1.0
@@ -86,6 +88,10 @@ class Writer:
         self._turn = threading.Lock()
         """Held by the thread that uses the connection, or has lent it."""
         self._here = _Here()
+        self._loops: set[int] = set()
+        """The threads of event loops that are about to use the connection, or do."""
+        self._works = False
+        """Whether the writer's thread does something, or is about to."""
         self._rests_until = 0.0
         self._closing = False
         self._suspending = False
@@ -112,18 +118,20 @@ class Writer:
         return blocked.wait()
 
     def try_to_run(self, operation: Operation[T]) -> tuple[T] | None:
-        """Run an operation that is `early` in this thread, an event loop's, unless somebody writes
-        or the last such took long."""
+        """Do in this thread, an event loop's, what can be done `early`, unless somebody writes or
+        the last such took long."""
         begun = time.monotonic()
-        if begun < self._rests_until or self._is_busy:
-            return None
+        loop = threading.get_ident()
         try:
             self._here.writes = True
+            # From here on the writer's thread begins nothing, or has said that it works.
+            self._loops.add(loop)
+            if begun < self._rests_until or self._works or self._is_busy:
+                return None
             with self._turn:
-                if self._transactions.connection is None:
-                    return None
                 returned = self._transactions.try_to_run(operation)
         finally:
+            self._loops.discard(loop)
             self._here.writes = False
         ended = time.monotonic()
         if ended - begun > LONG_HERE:
@@ -216,11 +224,13 @@ class Writer:
                 self._tell_all()
                 self._sync()
             with self._filled:
+                self._works = False
                 if not self._untold:
                     self._gathering.gather()
                 while not (self._queue or self._closing or self._suspending or self._is_unsynced):
                     self._relay.finish()
                     self._filled.wait()
+                self._works = True
                 if self._suspending:
                     continue
                 if not self._queue:
@@ -235,6 +245,8 @@ class Writer:
                         lease = item
                         break
                     batch.append(item)
+            while self._loops:
+                time.sleep(NAP)
             if batch:
                 self._write(batch)
             if lease is not None:
@@ -290,7 +302,10 @@ class Writer:
 
     def _let_go(self) -> None:
         with self._turn:
-            self._transactions.let_go()
+            try:
+                self._transactions.let_go()
+            except StoreError as error:
+                logger.error("%s", error)
 
     def _rest(self) -> None:
         """Hold nothing open until resumed."""
@@ -353,8 +368,11 @@ class Writer:
             with lease.in_use, errors_explained(self._path):
                 connection.authorizer = None
                 kept = connection.in_transaction
-                if kept:
-                    connection.execute("COMMIT" if in_time and lease.commits else "ROLLBACK")
+                if kept and in_time and lease.commits:
+                    connection.execute("COMMIT")
+                    self._transactions.committed()
+                elif kept:
+                    connection.execute("ROLLBACK")
         except BaseException as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
