@@ -63,7 +63,7 @@ def claim(scene: Scene, **fields: Any) -> Operation[list[JobRecord]]:
 def rest(store: SqliteStore) -> None:
     """Wait until everything is on the disk, and nobody uses the writer's connection."""
     writer = store._open().writer
-    until(lambda: not (writer._is_unsynced or writer._is_busy))
+    until(lambda: not (writer._is_unsynced or writer._is_busy or writer._works))
 
 
 def run_on_a_loop(store: SqliteStore, operation: Operation[Any]) -> tuple[Any, bool]:
@@ -218,8 +218,10 @@ def again_unknowing(store: SqliteStore, job: Draft) -> bool:
 
 
 def again_in_a_transaction(store: SqliteStore, job: Draft) -> bool:
-    """The same in a transaction."""
+    """The same in a transaction, which has written only what nobody else sees."""
     with store.transaction() as connection:
+        connection.execute("CREATE TEMP TABLE mine (value)")
+        connection.execute("INSERT INTO mine VALUES (1)")
         (answer,) = connection.run(store.enqueue([job], repeated=True))
         return answer.created
 
@@ -308,26 +310,38 @@ def test_who_was_interrupted_and_repeats_a_submission_too(
     assert repeated.id in disk.states()
 
 
+@pytest.mark.parametrize("by", ["the store", "SQLite", "SQLite in one statement"])
 def test_after_a_sync_that_failed_the_log_begins_anew(
-    store: SqliteStore, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, scene: Scene, disk: Disk, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     """What was in it may be on the disk in parts."""
 
     def broken(descriptor: int) -> None:
         raise OSError(5, "Input/output error")
 
-    lost = draft()
-    with monkeypatch.context() as patch:
-        patch.setattr(syncing, "sync_log", broken)
-        with pytest.raises(StoreUnavailable, match="may not be on the disk"):
-            store.run(store.enqueue([lost]))
+    lost, writer, claiming = draft(), store._open().writer, claim(scene)
+    rest(store)
+    if by == "the store":
+        with monkeypatch.context() as patch:
+            patch.setattr(syncing, "sync_log", broken)
+            with pytest.raises(StoreUnavailable, match="may not be on the disk"):
+                store.run(store.enqueue([lost]))
+    else:
+        (answer,) = store.run(store.enqueue([lost]))
+        disk.fails = True
+        failing: Any = store.pause_queue("mail")
+        if by == "SQLite in one statement":
+            failing = store.enqueue(Alike(draft(), [new_id().bytes], ["1"]))
+        with pytest.raises(StoreUnavailable, match="IOError"):
+            queued(writer, failing).result(PATIENCE)
+        disk.fails = False
     before = disk.syncs_of_database
     with closing(connect(store.path)) as reader:
         reader.execute("BEGIN")
         assert list(reader.execute("SELECT 1 FROM jobs LIMIT 1"))
-        monkeypatch.setattr(connection_module, "PATIENCE", 0.05)
         with pytest.raises(StoreUnavailable, match="a sync has failed, and others read"):
             store.run(store.pause_queue("mail"))
+        assert writer.try_to_run(claiming) is None
         reader.execute("ROLLBACK")
     (answer,) = store.run(store.enqueue([draft()]))
     assert disk.syncs_of_database > before
@@ -612,6 +626,44 @@ def test_not_while_another_process_writes(store: SqliteStore, scene: Scene) -> N
         letting_go.join()
     assert len(jobs) == 1
     assert not here
+
+
+def test_one_in_vain_beside_another_process_needs_no_sync(
+    store: SqliteStore, scene: Scene, disk: Disk
+) -> None:
+    store.run(claim(scene))
+    claiming = claim(scene)
+    writer = store._open().writer
+    rest(store)
+    before = disk.own_syncs
+    with closing(connect(store.path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert writer.try_to_run(claiming) is None
+        assert not writer._is_unsynced
+        other.execute("ROLLBACK")
+    assert store.run(claiming) == []
+    assert disk.own_syncs == before
+
+
+def test_an_event_loop_and_another_thread_do_not_wait_for_one_another(
+    store: SqliteStore, scene: Scene
+) -> None:
+    """Whoever comes second leaves it to the writer's thread, which waits for the first."""
+    writer = store._open().writer
+    claiming = claim(scene)
+    rest(store)
+    writer._callers.add(0)
+    assert writer.try_to_run(claiming) is None
+    writer._callers.discard(0)
+    writer._loops.add(0)
+    with ThreadPoolExecutor(1) as threads:
+        submitted = threads.submit(store.run, store.enqueue([draft()]))
+        try:
+            until(lambda: writer._works)
+            assert not submitted.done()
+        finally:
+            writer._loops.discard(0)
+        assert submitted.result(PATIENCE)
 
 
 def test_not_after_one_that_took_long_for_a_while(

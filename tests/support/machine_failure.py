@@ -29,6 +29,8 @@ class Disk:
         self.meanwhile: Callable[[], None] = lambda: None
         self.syncs_of_database = 0
         self.own_syncs = 0
+        self.fails = False
+        """Whether syncs by SQLite fail now."""
 
     @contextmanager
     def syncing(self, part: str, holds: Callable[[], bytes]) -> Iterator[None]:
@@ -77,6 +79,8 @@ class _File(apsw.VFSFile):
         if self._part is None:
             super().xSync(flags)
             return
+        if self._disk.fails:
+            raise apsw.IOError("the disk fails")
         with self._disk.syncing(self._part, self._held):
             super().xSync(flags)
 

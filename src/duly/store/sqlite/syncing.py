@@ -53,8 +53,6 @@ class Syncing:
         """Before a transaction of this connection: when it is to be on the disk."""
         if not self._path:
             return
-        if self._has_failed:
-            self._write_anew(connection)
         self._changes, self._was_due = connection.total_changes(), self.is_due
         # Without a log of its own to sync, SQLite does it.
         self._when = when if self._has_log() else Synced.AT_ONCE
@@ -71,6 +69,10 @@ class Syncing:
         """Nothing came of the transaction."""
         self.is_due = self._was_due
 
+    def failed(self) -> None:
+        """SQLite could not write or sync it: what of the log is on the disk nobody knows."""
+        self._has_failed = True
+
     def done(self, connection: apsw.Connection) -> None:
         """It is committed. (SQLite writes and syncs also what was changed and undone again.)"""
         if not self._path:
@@ -81,11 +83,20 @@ class Syncing:
         elif self._when is Synced.AT_ONCE and has_written:
             self.is_due = False
         else:
-            self.is_due = True
-            self.sync()
+            self.sync_all()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the log has to begin anew."""
+        return self._has_failed
+
+    def sync_all(self) -> None:
+        """Have everything on the disk that is committed, by whomever."""
+        self.is_due = self._log is not None
+        self.sync()
 
     def sync(self) -> None:
-        """Have everything on the disk that is committed."""
+        """Have everything on the disk that is committed here."""
         if self.is_due and self._log is not None:
             try:
                 sync_log(self._log)
@@ -115,15 +126,12 @@ class Syncing:
                 return False
         return True
 
-    def _write_anew(self, connection: apsw.Connection) -> None:
+    def begin_anew(self, connection: apsw.Connection) -> bool:
         """After a sync that failed nobody knows what of the log is on the disk, and the kernel says
-        so once. All of it is taken into the database, and it begins anew."""
+        so once. All of it is taken into the database, and it begins anew, unless others use it."""
         try:
             ((is_busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        except apsw.Error as error:
-            raise StoreUnavailable(f"{self._path}: the disk fails: {error}") from error
-        if is_busy:
-            raise StoreUnavailable(
-                f"{self._path}: a sync has failed, and others read what is to be written anew"
-            )
-        self._has_failed = False
+        except apsw.BusyError:
+            return False
+        self._has_failed = bool(is_busy)
+        return not is_busy

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import apsw
 
-from duly.errors import StoreUnavailable
+from duly.errors import StoreError, StoreUnavailable
 from duly.model.job import Draft, joined
 from duly.model.query import Enqueued, Stored
 from duly.store.awaiting import Recipient
@@ -27,6 +28,10 @@ T = TypeVar("T")
 Request = tuple[Operation[Any], Recipient]
 Outcome = tuple[Request, Any, BaseException | None]
 Enqueue = Callable[[Sequence[Draft]], Operation[Sequence[Enqueued]]]
+
+
+TRIES, PAUSE = 20, 0.005
+"""How often a new log is tried to begin, and the seconds in between."""
 
 
 class _Declined(Exception):
@@ -67,13 +72,15 @@ class Transactions:
         if self.connection.in_transaction:
             # Whoever was here before was interrupted before he could undo what he had begun.
             self.connection.execute("ROLLBACK")
+        if self._syncing.has_failed:
+            self._begin_anew(self.connection)
         self._syncing.prepare(self.connection, synced)
         return self.connection
 
     def committed(self) -> None:
-        """What somebody began on the connection that is `ready` is committed."""
-        if self.connection is not None:
-            self._syncing.done(self.connection)
+        """What somebody began on the connection that is `ready` is committed; what that was, only
+        he knows."""
+        self._syncing.sync_all()
 
     def let_go(self) -> None:
         """Close the connection until one is needed."""
@@ -108,7 +115,7 @@ class Transactions:
         """Do what can be done `early`, unless another process has the file; what may take long is
         left to the next."""
         connection = self.connection
-        if connection is None:
+        if connection is None or self._syncing.has_failed:
             return None
         try:
             self._patience.waits = False
@@ -119,8 +126,9 @@ class Transactions:
                 return None
             raise
         finally:
-            connection.wal_autocheckpoint(CHECKPOINT)
+            # What cannot be interrupted first.
             self._patience.waits = True
+            connection.wal_autocheckpoint(CHECKPOINT)
 
     def run_together(
         self, batch: Sequence[Request], before_commit: Callable[[], None]
@@ -155,18 +163,42 @@ class Transactions:
         with errors_explained(self._path):
             connection = self.ready(synced)
             try:
-                connection.execute("BEGIN IMMEDIATE")
+                self._begin(connection)
                 result = work(connection)
                 if before_commit is not None:
                     before_commit()
                 connection.execute("COMMIT")
-            except BaseException:
+            except BaseException as error:
+                if isinstance(_cause(error), apsw.IOError):
+                    self._syncing.failed()
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                     self._syncing.undone()
                 raise
             self._syncing.done(connection)
         return result
+
+    def _begin(self, connection: apsw.Connection) -> None:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            self._syncing.undone()
+            raise
+
+    def _begin_anew(self, connection: apsw.Connection) -> None:
+        """With a new log, in a few tries: whoever waits for readers has the file locked."""
+        waited, self._patience.waits = self._patience.waits, False
+        try:
+            for _ in range(TRIES):
+                if self._syncing.begin_anew(connection):
+                    return
+                time.sleep(PAUSE)
+        finally:
+            self._patience.waits = waited
+        raise StoreUnavailable(
+            f"{self._path}: a sync has failed, and others read what is to be written anew: end "
+            "transactions that were left open, and try again"
+        )
 
     def _run_early(
         self, operation: Operation[T], before_commit: Callable[[], None] | None = None
@@ -228,6 +260,9 @@ class Transactions:
                     except apsw.ConstraintError:
                         stored = None
                         break
+                    except apsw.IOError:
+                        self._syncing.failed()
+                        raise
                     except apsw.BusyError:
                         if not self._patience.nap(tries):
                             raise
@@ -284,6 +319,11 @@ class Transactions:
     def _driven(self, start: Callable[[], Steps[T]], connection: apsw.Connection) -> T:
         with errors_explained(self._path):
             return drive(start(), lambda each: execute(connection, each))
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The engine's own error."""
+    return error.__cause__ if isinstance(error, StoreError) and error.__cause__ else error
 
 
 def _shares(answers: Sequence[Enqueued], batch: Sequence[Request]) -> list[Outcome]:

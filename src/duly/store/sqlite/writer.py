@@ -90,6 +90,8 @@ class Writer:
         self._here = _Here()
         self._loops: set[int] = set()
         """The threads of event loops that are about to use the connection, or do."""
+        self._callers: set[int] = set()
+        """Other threads that do."""
         self._works = False
         """Whether the writer's thread does something, or is about to."""
         self._rests_until = 0.0
@@ -103,14 +105,19 @@ class Writer:
         """Run an operation, at once if nobody else writes."""
         self.refuse_to_wait_for_oneself()
         if not self._is_busy:
+            thread = threading.get_ident()
             try:
                 self._here.writes = True
-                with self._turn:
-                    at_once = self._transactions.connection is not None
-                    if at_once:
-                        returned = self._transactions.run(operation)
+                self._callers.add(thread)
+                at_once = not self._loops
+                if at_once:
+                    with self._turn:
+                        at_once = self._transactions.connection is not None
+                        if at_once:
+                            returned = self._transactions.run(operation)
             finally:
                 self._here.writes = False
+                self._callers.discard(thread)
             if at_once:
                 return self._answer(operation, returned)
         blocked: Blocked[T] = Blocked()
@@ -124,15 +131,15 @@ class Writer:
         loop = threading.get_ident()
         try:
             self._here.writes = True
-            # From here on the writer's thread begins nothing, or has said that it works.
+            # From here on nobody else begins anything, or has said so before.
             self._loops.add(loop)
-            if begun < self._rests_until or self._works or self._is_busy:
+            if begun < self._rests_until or self._works or self._callers or self._is_busy:
                 return None
             with self._turn:
                 returned = self._transactions.try_to_run(operation)
         finally:
-            self._loops.discard(loop)
             self._here.writes = False
+            self._loops.discard(loop)
         ended = time.monotonic()
         if ended - begun > LONG_HERE:
             self._rests_until = ended + REST_AFTER_LONG
@@ -245,8 +252,7 @@ class Writer:
                         lease = item
                         break
                     batch.append(item)
-            while self._loops:
-                time.sleep(NAP)
+            self._wait_for_loops()
             if batch:
                 self._write(batch)
             if lease is not None:
@@ -288,11 +294,17 @@ class Writer:
 
     def _sync(self) -> None:
         """Have on the disk what was committed and answered early."""
+        self._wait_for_loops()
         with self._turn:
             try:
                 self._transactions.sync()
             except StoreError as error:
                 logger.error("%s", error)
+
+    def _wait_for_loops(self) -> None:
+        """Until no event loop uses the connection: none begins to while the thread `_works`."""
+        while self._loops:
+            time.sleep(NAP)
 
     def _let_others_in(self, held: float) -> None:
         """Rest after a transaction that took long: other processes look for the lock in short
@@ -301,6 +313,7 @@ class Writer:
             time.sleep(min(held * REST_AFTER_HOLD, LONGEST_REST))
 
     def _let_go(self) -> None:
+        self._wait_for_loops()
         with self._turn:
             try:
                 self._transactions.let_go()
