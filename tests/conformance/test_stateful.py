@@ -334,7 +334,7 @@ def _settlement(kind: str, job_id: UUID, token: int, delay: float) -> Settlement
     if kind == "bury":
         return bury(job_id, token, "exhausted", error)
     if kind == "cancel":
-        return cancel(job_id, token, "stopped")
+        return cancel(job_id, token, "cancelled on request" if wait else "stopped")
     if kind == "release":
         return release(job_id, token)
     if kind == "snooze":

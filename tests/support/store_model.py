@@ -175,7 +175,7 @@ class StoreModel:
         state, reason = each.state, each.reason
         if state is State.PENDING and job.cancel_requested_at is not None:
             state, reason = State.CANCELLED, job.reason or "cancelled on request"
-        elif state is State.CANCELLED and job.reason and each.outcome is Outcome.CANCELLED:
+        elif job.reason and reason is not None and reason.startswith("cancelled on request"):
             reason = f"{reason}: {job.reason}"
         crashed = each.outcome is Outcome.CRASHED
         job = replace(
