@@ -45,7 +45,8 @@ class Syncing:
         self._when = Synced.AT_ONCE
         self._changes = 0
         self._was_due = False
-        self._has_failed = False
+        self.has_failed = False
+        """Whether the log has to begin anew."""
         self.is_due = False
         """Whether something may be committed that is not on the disk."""
 
@@ -71,7 +72,7 @@ class Syncing:
 
     def failed(self) -> None:
         """SQLite could not write or sync it: what of the log is on the disk nobody knows."""
-        self._has_failed = True
+        self.has_failed = True
 
     def done(self, connection: apsw.Connection) -> None:
         """It is committed. (SQLite writes and syncs also what was changed and undone again.)"""
@@ -85,11 +86,6 @@ class Syncing:
         else:
             self.sync_all()
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether the log has to begin anew."""
-        return self._has_failed
-
     def sync_all(self) -> None:
         """Have everything on the disk that is committed, by whomever."""
         self.is_due = self._log is not None
@@ -101,12 +97,22 @@ class Syncing:
             try:
                 sync_log(self._log)
             except OSError as error:
-                self._has_failed = True
+                self.has_failed = True
                 self.is_due = False
                 raise StoreUnavailable(
                     f"{self._path}: what was written may not be on the disk: {error}", unknown=True
                 ) from error
         self.is_due = False
+
+    def begin_anew(self, connection: apsw.Connection) -> bool:
+        """After a sync that failed nobody knows what of the log is on the disk, and the kernel says
+        so once. All of it is taken into the database, and it begins anew, unless others use it."""
+        try:
+            ((is_busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except apsw.BusyError:
+            return False
+        self.has_failed = bool(is_busy)
+        return not is_busy
 
     def let_go(self) -> None:
         """The same, before the connection is closed."""
@@ -125,13 +131,3 @@ class Syncing:
             except OSError:
                 return False
         return True
-
-    def begin_anew(self, connection: apsw.Connection) -> bool:
-        """After a sync that failed nobody knows what of the log is on the disk, and the kernel says
-        so once. All of it is taken into the database, and it begins anew, unless others use it."""
-        try:
-            ((is_busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        except apsw.BusyError:
-            return False
-        self._has_failed = bool(is_busy)
-        return not is_busy

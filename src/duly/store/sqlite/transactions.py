@@ -126,7 +126,7 @@ class Transactions:
                 return None
             raise
         finally:
-            # What cannot be interrupted first.
+            # In this order: an interrupt comes when a call has ended, not before.
             self._patience.waits = True
             connection.wal_autocheckpoint(CHECKPOINT)
 
