@@ -29,11 +29,13 @@ LEASE = timedelta(minutes=10)
 def store(
     shared_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[PostgresStore]:
-    """An empty store that surveys often, and expects no crowd."""
+    """An empty store that surveys often, expects no crowd, and has nothing of other tests' left."""
     monkeypatch.setattr(marks_module, "PERIOD", 0.05)
     monkeypatch.setattr(Crowd, "is_expected", lambda _: False)
     with opened("postgres", tmp_path, lambda: shared_database) as it:
         assert isinstance(it, PostgresStore)
+        with psycopg.connect(shared_database, autocommit=True) as connection:
+            connection.execute("VACUUM (INDEX_CLEANUP ON) duly.jobs")
         yield it
 
 
