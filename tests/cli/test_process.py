@@ -119,7 +119,8 @@ import pathlib, signal, time
 import duly
 app = duly.App("sqlite:///shop.db")
 pathlib.Path("importing").touch()
-time.sleep(60)
+while True:
+    time.sleep(0.05)  # Python heeds a signal that comes as a sleep begins when that has ended
 """
 
 
