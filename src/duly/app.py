@@ -521,4 +521,5 @@ class App:
     def close(self) -> None:
         """Let go of connections and threads. The app can be used again; it reopens."""
         self._hosting.stop(wait=False)
+        self.client.waiting.close()
         self.store.close()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import pytest
@@ -30,8 +31,11 @@ from duly import (
     Status,
     UnknownJob,
 )
+from duly.client.bell import Bell
+from duly.client.waiting import LINGER
 from duly.store.operation import Operation
 from tests.client.driving import Hand
+from tests.support.stores import until
 
 
 @dataclass
@@ -421,6 +425,51 @@ def test_a_late_waiter_does_not_wait_for_the_others_patience(
         # The watch is at rest, and nothing will change.
         for _ in range(3):
             assert finished.result(timeout=20) == 3
+        endless.cancel()
+        with pytest.raises(JobCancelled):
+            other.result()
+
+
+def test_waits_one_after_another_share_one_watch(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.task
+    def work(index: int) -> int:
+        return index
+
+    jobs = app.enqueue_many(work.job(index) for index in range(20))
+    Hand(app).succeed_all("work", lambda arguments: arguments["index"])
+    watch = Mock(side_effect=app.store.watch)
+    monkeypatch.setattr(app.store, "watch", watch)
+    looks = Looks(app, monkeypatch)
+    rests = Mock(side_effect=Bell.wait, autospec=True)
+    monkeypatch.setattr(Bell, "wait", lambda *arguments: rests(*arguments))
+    for index, job in enumerate(jobs):
+        rests.reset_mock()
+        assert job.result(timeout=20) == index
+        until(lambda: [call for call in rests.mock_calls if call.args[1:] == (LINGER,)])
+    assert watch.call_count == 1
+    assert looks.number <= 25
+
+
+def test_a_closed_app_leaves_no_thread_but_for_those_who_wait(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duly.client.waiting.LONGEST_END", 60.0)
+
+    @app.task
+    def work() -> int:
+        return 1
+
+    finished, endless = work.enqueue(), work.using(delay=600).enqueue()
+    Hand(app).succeed(finished, 3)
+    assert finished.result(timeout=20) == 3
+    (lingering,) = waiting_threads()
+    app.close()
+    assert not lingering.is_alive()
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(endless.result, 30)
+        until(waiting_threads)
+        app.close()
+        assert finished.result(timeout=20) == 3
         endless.cancel()
         with pytest.raises(JobCancelled):
             other.result()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from unittest.mock import patch
 
 import pytest
 
 from duly.store.operation import Wake
 from duly.store.postgres import watch
-from duly.store.postgres.watch import AHEAD, INTERVAL, Notifier
+from duly.store.postgres.watch import AHEAD, INTERVAL, INTERVAL_OF_ONE, Notifier
 from tests.support.still_clock import StillClock
 from tests.support.stores import until
 
@@ -52,23 +53,34 @@ def notifier(clock: StillClock, sent: Sent) -> Iterator[Notifier]:
 
 
 def test_some_may_be_sent_at_once_after_a_pause(notifier: Notifier) -> None:
-    assert [notifier.rests() for _ in range(AHEAD + 1)] == [True] * AHEAD + [False]
+    some = round(AHEAD / INTERVAL_OF_ONE)
+    assert [notifier.rests() for _ in range(some + 2)] == [True] * (some + 1) + [False]
 
 
-def test_as_many_as_come_at_the_usual_interval_are_sent_at_once(
-    notifier: Notifier, clock: StillClock
-) -> None:
-    for _ in range(100):
-        clock.now += INTERVAL * 1.001
+def test_as_many_as_come_one_by_one_are_sent_at_once(notifier: Notifier, clock: StillClock) -> None:
+    for _ in range(1000):
+        clock.now += INTERVAL_OF_ONE * 1.001
         assert notifier.rests()
 
 
-def test_in_the_long_run_there_is_one_in_an_interval(notifier: Notifier, clock: StillClock) -> None:
-    allowed = 0
-    for _ in range(1000):
-        clock.now += INTERVAL / 10
-        allowed += notifier.rests()
-    assert 100 <= allowed <= 100 + AHEAD
+@pytest.mark.parametrize(("commits", "interval"), [(2, 2 * INTERVAL_OF_ONE), (1000, INTERVAL)])
+def test_where_one_tells_of_many_commits_there_are_few(
+    commits: int, interval: float, notifier: Notifier, clock: StillClock, sent: Sent
+) -> None:
+    for number in range(1, 4):
+        while notifier.rests():
+            pass
+        for _ in range(commits):
+            notifier.notify(WORKERS)
+        clock.now += INTERVAL_OF_ONE * 1.001
+        until(partial(_is_long, sent.all, number))
+        clock.now += interval * 0.9 - INTERVAL_OF_ONE
+        assert not notifier.rests()
+        clock.now += interval * 0.2
+
+
+def _is_long(sent: list[frozenset[Wake]], number: int) -> bool:
+    return len(sent) == number
 
 
 def test_the_thread_is_called_once_for_all_that_come_too_early(notifier: Notifier) -> None:

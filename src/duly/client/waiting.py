@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from duly.client.bell import Bell
 from duly.errors import StoreUnavailable
 from duly.model.job import JobRecord
 from duly.policy.states import FINAL
@@ -19,10 +20,19 @@ if TYPE_CHECKING:
 
     from duly.store.protocol import Change, Store
 
-FIRST_LOOK = 0.05
-LONGEST_NAP = 0.05
-LONGEST_SILENCE = 1.0
-SHORTEST_GAP = 0.005
+FIRST_LOOK, LONGEST_SILENCE = 0.05, 1.0
+"""Seconds without a signal after which it looks all the same, at first and in the long run."""
+SHORTEST_GAP, LONGEST_GAP = 0.0005, 0.005
+"""Seconds between two looks, for those who have just come, and after looks in vain."""
+LONGEST_OF_A_LOOK = 0.05
+"""For how many seconds it rests after a look that took that long."""
+BLIND_NAP, DEAF_NAP = 0.005, 0.05
+"""Seconds for which it hears nobody come, where there is no descriptor to wait for, and where there
+are no signals."""
+LONGEST_END = 1.0
+"""For how many seconds one waits for the end of the thread."""
+LINGER = 2.0
+"""Seconds for which it stays without anybody: who waits for one job after another comes back."""
 LONGEST_BLOCK = 0.5
 """For how many seconds a thread blocks at a time."""
 
@@ -48,8 +58,9 @@ def first_of(
 class WaitingRoom:
     """Futures of finished jobs.
 
-    The thread starts with the first waiter and ends with the last. It asks when the store
-    signals a change, and now and then without one, since a signal is only a hint.
+    The thread starts with the first waiter and ends soon after the last. It asks when somebody
+    comes, when the store signals a change, and now and then without one, since a signal is only a
+    hint.
     """
 
     def __init__(self, store: Store) -> None:
@@ -59,6 +70,9 @@ class WaitingRoom:
         self._arrivals = 0
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._bell: Bell | None = None
+        """The thread's, which closes it."""
+        self._lingers = True
         self._process = os.getpid()
 
     def enter(self, job_id: UUID) -> Future[JobRecord | None]:
@@ -73,11 +87,15 @@ class WaitingRoom:
         with self._lock:
             self._waiters.setdefault(job_id, []).append(future)
             self._arrivals += 1
+            self._lingers = True
             if self._thread is None:
+                self._bell = Bell()
                 self._thread = threading.Thread(
-                    target=self._attend, name="duly-waiting", daemon=True
+                    target=self._attend, args=(self._bell,), name="duly-waiting", daemon=True
                 )
                 self._thread.start()
+            elif self._bell is not None:
+                self._bell.ring()
         return future
 
     def leave(self, job_id: UUID, future: Future[JobRecord | None]) -> None:
@@ -95,21 +113,40 @@ class WaitingRoom:
         with self._lock:
             return self._seen.get(job_id)
 
-    def _attend(self) -> None:
+    def close(self) -> None:
+        """End the thread, unless somebody waits; the next who comes starts another."""
+        with self._lock:
+            thread = self._thread
+            if thread is None or self._waiters or self._process != os.getpid():
+                return
+            self._lingers = False
+            if self._bell is not None:
+                self._bell.ring()
+        thread.join(LONGEST_END)
+
+    def _attend(self, bell: Bell) -> None:
         change = self._watch()
-        patience = FIRST_LOOK
+        patience, gap = FIRST_LOOK, SHORTEST_GAP
         known = 0
         try:
-            while job_ids := self._present():
+            while job_ids := self._present(bell):
                 arrivals = self._arrivals
-                self._look(job_ids)
-                patience = FIRST_LOOK if arrivals > known else min(LONGEST_SILENCE, patience * 2)
+                begun = time.monotonic()
+                was_in_vain = not self._look(job_ids)
+                took = min(time.monotonic() - begun, LONGEST_OF_A_LOOK)
+                if arrivals > known:
+                    patience, gap = FIRST_LOOK, SHORTEST_GAP
+                else:
+                    patience = min(LONGEST_SILENCE, patience * 2)
+                    gap = min(LONGEST_GAP, gap * 2) if was_in_vain else SHORTEST_GAP
                 known = arrivals
-                time.sleep(SHORTEST_GAP)
-                change = self._rest(change, arrivals, patience)
+                time.sleep(max(SHORTEST_GAP, took))
+                if not bell.wait(gap - SHORTEST_GAP):
+                    change = self._rest(bell, change, patience)
         finally:
             if change is not None:
                 change.close()
+            bell.close()
 
     def _watch(self) -> Change | None:
         try:
@@ -125,59 +162,68 @@ class WaitingRoom:
 
         logging.getLogger("duly.client").warning(problem, self._store.url, exc_info=True)
 
-    def _present(self) -> frozenset[UUID]:
-        """The jobs waited for; without any, the thread's time is over."""
-        with self._lock:
-            if not self._waiters:
-                self._thread = None
-            return frozenset(self._waiters)
+    def _present(self, bell: Bell) -> frozenset[UUID]:
+        """The jobs waited for; without any for long, the thread's time is over."""
+        comes_back = True
+        while True:
+            with self._lock:
+                if self._waiters:
+                    return frozenset(self._waiters)
+                if not (comes_back and self._lingers):
+                    self._thread = self._bell = None
+                    return frozenset()
+            comes_back = bell.wait(LINGER)
 
-    def _rest(self, change: Change | None, arrivals: int, patience: float) -> Change | None:
-        """Wait for a change or for somebody new, in naps that keep neither waiting for long.
-
-        Answers what to watch from now on.
-        """
+    def _rest(self, bell: Bell, change: Change | None, patience: float) -> Change | None:
+        """Wait for a change or for somebody new. Answers what to watch from now on."""
         deadline = time.monotonic() + patience
         while (remaining := deadline - time.monotonic()) > 0:
-            nap = min(LONGEST_NAP, remaining)
-            if change is None:
-                time.sleep(nap)
-            else:
-                try:
-                    if change.wait(nap):
-                        return change
-                except Exception:
-                    self._warn("lost the watch on %s")
-                    change.close()
-                    change = None
-            with self._lock:
-                if self._arrivals > arrivals or not self._waiters:
+            descriptor = None if change is None else change.descriptor
+            if descriptor is not None:
+                if bell.wait(remaining, descriptor):
                     return change
+                nap = 0.0
+            else:
+                hears = change is not None and change.hears
+                nap = min(BLIND_NAP if hears else DEAF_NAP, remaining)
+            try:
+                if change is None:
+                    time.sleep(nap)
+                elif change.wait(nap):
+                    return change
+            except Exception:
+                self._warn("lost the watch on %s")
+                if change is not None:
+                    change.close()
+                change = None
+            if descriptor is None and bell.wait(0.0):
+                return change
         return change
 
-    def _look(self, job_ids: frozenset[UUID]) -> None:
+    def _look(self, job_ids: frozenset[UUID]) -> bool:
+        """Tell those whose jobs have ended. Whether there were any."""
         wanted = sorted(job_ids)
         try:
             records = self._store.run(self._store.get(wanted))
         except StoreUnavailable:
             # The waiters' own time limits decide how long to hope for its return.
-            return
+            return False
         except Exception as error:
             self._resolve(dict.fromkeys(wanted, error))
-            return
+            return True
         found = dict(zip(wanted, records, strict=True))
-        self._resolve(
-            {
-                job_id: record
-                for job_id, record in found.items()
-                if record is None or record.state in FINAL
-            }
-        )
+        ended: dict[UUID, JobRecord | Exception | None] = {
+            job_id: record
+            for job_id, record in found.items()
+            if record is None or record.state in FINAL
+        }
+        self._resolve(ended)
         with self._lock:
             for job_id in self._waiters.keys() & found.keys():
                 record = found[job_id]
                 if record is not None:
                     self._seen[job_id] = record
+        return bool(ended)
 
     def _resolve(self, answers: dict[UUID, JobRecord | Exception | None]) -> None:
         with self._lock:

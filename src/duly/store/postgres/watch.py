@@ -13,9 +13,12 @@ from duly.store.operation import Wake
 from duly.store.postgres.connection import is_direct
 
 INTERVAL = 0.01
-"""Seconds from one notification of a process to the next, in the long run."""
-AHEAD = 5
-"""How many may be sent at once after a pause."""
+"""Seconds from one notification of a process to the next, in the long run, if each tells of several
+commits,"""
+INTERVAL_OF_ONE = 0.002
+"""and for each commit that it tells of, if they are few."""
+AHEAD = 0.04
+"""How many of these seconds may be taken ahead after a pause."""
 RETRY_AFTER = 1.0
 
 
@@ -35,8 +38,10 @@ class Notifier:
     def __init__(self, send: Callable[[frozenset[Wake]], None]) -> None:
         self._send = send
         self._pending: set[Wake] = set()
+        self._commits = 0
+        """How many are to be told of."""
         self._due = 0.0
-        """When the next would be sent if all came INTERVAL after one another."""
+        """When the next would be sent if none were sent ahead."""
         # A lock that is no Python code is left whenever its block is, however that is interrupted.
         self._noting = threading.Lock()
         self._filled = threading.Condition(self._noting)
@@ -51,13 +56,14 @@ class Notifier:
                 # Else the thread is up already, and waits for nothing but the time to send.
                 self._filled.notify()
             self._pending |= wakes
+            self._commits += 1
 
     def rests(self) -> bool:
         """Whether one may be sent now; whoever asks is taken to do so."""
         with self._noting:
             rested = not self._pending and self._early() <= 0
             if rested:
-                self._count()
+                self._count(1)
             return rested
 
     def close(self) -> None:
@@ -75,8 +81,9 @@ class Notifier:
                 while (early := self._early()) > 0 and not self._closing:
                     self._filled.wait(early)
                 wakes, self._pending = frozenset(self._pending), set()
+                self._count(self._commits)
+                self._commits = 0
                 closing = self._closing
-                self._count()
             if wakes:
                 self._send(wakes)
             if closing:
@@ -84,10 +91,11 @@ class Notifier:
 
     def _early(self) -> float:
         """For how many seconds none is to be sent."""
-        return self._due - (AHEAD - 1) * INTERVAL - time.monotonic()
+        return self._due - AHEAD - time.monotonic()
 
-    def _count(self) -> None:
-        self._due = max(self._due, time.monotonic()) + INTERVAL
+    def _count(self, commits: int) -> None:
+        interval = min(INTERVAL, commits * INTERVAL_OF_ONE)
+        self._due = max(self._due, time.monotonic()) + interval
 
 
 class Listener:
