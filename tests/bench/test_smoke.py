@@ -22,6 +22,7 @@ ON_SQLITE = [
     "drain",
     "steady",
     "latency",
+    "results",
     "backlog",
     "start",
     "disk",

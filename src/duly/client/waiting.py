@@ -140,9 +140,10 @@ class WaitingRoom:
                     patience = min(LONGEST_SILENCE, patience * 2)
                     gap = min(LONGEST_GAP, gap * 2) if was_in_vain else SHORTEST_GAP
                 known = arrivals
-                time.sleep(max(SHORTEST_GAP, took))
-                if not bell.wait(gap - SHORTEST_GAP):
-                    change = self._rest(bell, change, patience)
+                if self._waiters:
+                    time.sleep(max(SHORTEST_GAP, took))
+                    if not bell.wait(gap - SHORTEST_GAP):
+                        change = self._rest(bell, change, patience)
         finally:
             if change is not None:
                 change.close()
