@@ -299,8 +299,7 @@ class LeaseLost(StoreError):
 
 
 class WrongConnection(StoreError):
-    """The connection handed in is of another kind, database or file than the app's store; or it is
-    of another library, and about to be opened to the file that the app uses in this process."""
+    """The connection handed in is of another kind, database or file than the app's store."""
 
 
 class TransactionEnded(StoreError):

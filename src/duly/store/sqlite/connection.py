@@ -13,7 +13,6 @@ import apsw
 
 from duly.errors import ConfigurationError, StoreError, StoreFull, StoreUnavailable
 from duly.store.operation import Row, Statement
-from duly.store.sqlite.sole_library import keep_for_ourselves, refuse_a_file_in_other_hands
 
 T = TypeVar("T")
 
@@ -70,12 +69,10 @@ def connect(path: str, read_only: bool = False) -> apsw.Connection:
     with errors_explained(path):
         if path:
             refuse_network_file_system(path)
-            refuse_a_file_in_other_hands(path)
         connection = patiently(lambda: apsw.Connection(path or ":memory:"))
         connection.set_busy_handler(Patience())
         if path:
             patiently(lambda: list(connection.execute("PRAGMA journal_mode = WAL")))
-            keep_for_ourselves(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA journal_size_limit = 67108864")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
