@@ -219,19 +219,19 @@ def test_somebody_s_transaction_is_not_waited_for(rounds: Rounds, store: SqliteS
 def test_another_process_that_has_the_file_is_not_waited_for(
     rounds: Rounds, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = rounds.writer
-    committed = writer._committed
+    transactions = rounds.writer._transactions
+    committed = transactions._committed
     with closing(connect(store.path)) as other:
 
         def lock(wakes: frozenset[Wake]) -> None:
-            monkeypatch.setattr(writer, "_committed", committed)
+            monkeypatch.setattr(transactions, "_committed", committed)
             other.execute("BEGIN IMMEDIATE")
 
         later: list[Future[Any]] = []
 
         def also() -> None:
             later.extend(rounds.submit(2))
-            monkeypatch.setattr(writer, "_committed", lock)
+            monkeypatch.setattr(transactions, "_committed", lock)
 
         rounds.meanwhile = [also]
         first = rounds.begin(2)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +20,7 @@ from duly.model.identifiers import new_id
 from duly.model.job import Alike, Delivery, Draft, JobRecord
 from duly.model.query import Demand
 from duly.model.settlement import succeed
-from duly.store.operation import Operation, Statement, Steps
+from duly.store.operation import Operation, Statement, Steps, Wake
 from duly.store.sqlite import connection as connection_module
 from duly.store.sqlite import syncing
 from duly.store.sqlite import transactions as transactions_module
@@ -142,6 +142,24 @@ def test_others_write_while_a_submission_is_synced(
     store.run(store.enqueue([draft()]))
     answered.append(True)
     assert wrote == [True]
+
+
+@pytest.mark.parametrize("on_a_loop", [False, True], ids=["blocking", "on a loop"])
+def test_workers_hear_of_a_submission_while_it_is_synced(
+    store: SqliteStore, disk: Disk, on_a_loop: bool
+) -> None:
+    heard: list[bool] = []
+    rest(store)
+    with closing(store.watch(Wake.WORKERS)) as change:
+        assert not change.wait(0.0)
+        disk.meanwhile = lambda: heard.append(change.wait(PATIENCE))
+        operation = store.enqueue([draft()])
+        if on_a_loop:
+            asyncio.run(store.arun(operation))
+        else:
+            store.run(operation)
+        disk.meanwhile = lambda: None
+    assert heard == [True]
 
 
 def test_a_submission_that_cannot_be_synced_is_not_answered_as_if_it_were(
@@ -329,11 +347,16 @@ def test_after_a_sync_that_failed_the_log_begins_anew(
     else:
         (answer,) = store.run(store.enqueue([lost]))
         disk.fails = True
-        failing: Any = store.pause_queue("mail")
+        failing: list[Operation[Any]] = [store.pause_queue("mail")]
         if by == "SQLite in one statement":
-            failing = store.enqueue(Alike(draft(), [new_id().bytes], ["1"]))
-        with pytest.raises(StoreUnavailable, match="IOError"):
-            queued(writer, failing).result(PATIENCE)
+            failing = [store.enqueue(Alike(draft(), [new_id().bytes], ["1"])) for _ in range(2)]
+        with writer._queueing:
+            futures: list[Future[Any]] = [Future() for _ in failing]
+            writer._queue.extend(zip(failing, futures, strict=True))
+            writer._filled.notify()
+        for future in futures:
+            with pytest.raises(StoreUnavailable, match="IOError"):
+                future.result(PATIENCE)
         disk.fails = False
     before = disk.syncs_of_database
     with closing(connect(store.path)) as reader:

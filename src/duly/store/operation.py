@@ -57,9 +57,9 @@ class Operation(msgspec.Struct, Generic[Answer], frozen=True):
     is empty: nothing has changed. One that does nothing but submit `drafts`, each on its own, may
     be run together with others. `make_ready` does what can be done before its turn, in whatever
     thread. On SQLite, which has one writer at a time, `conclude` makes the answer of what the steps
-    return, when nothing is locked any more. What one does that has an `early` way may be answered
-    moments before it is on the disk; that way answers None, and has written nothing, where what
-    there is to do may not.
+    return, when nothing is locked any more. What one does that has an `early` way wakes nobody, and
+    may be answered moments before it is on the disk; that way answers None, and has written
+    nothing, where what there is to do may not.
     """
 
     start: Callable[[], Steps[Answer]]

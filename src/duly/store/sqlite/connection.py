@@ -17,8 +17,8 @@ from duly.store.operation import Row, Statement
 T = TypeVar("T")
 
 PATIENCE = 60.0
-SHORTEST_NAP = 0.0001
-FIRST_NAP = 0.0003
+SHORTEST_NAP = 0.00005
+FIRST_NAP = 0.0001
 LONGEST_NAP = 0.016
 CHECKPOINT = 4000
 """Pages in the log from which a commit takes them into the file. A job that comes alone writes
@@ -59,7 +59,7 @@ class Patience:
         waited = now - self._begun
         if waited > PATIENCE:
             return False
-        longest = min(LONGEST_NAP, FIRST_NAP + 10 * waited * waited)
+        longest = min(LONGEST_NAP, FIRST_NAP + waited / 5)
         time.sleep(random.uniform(SHORTEST_NAP, longest))
         return True
 

@@ -20,7 +20,8 @@ class Synced(Enum):
     AT_ONCE = auto()
     """Before others see it."""
     BEFORE_ANSWER = auto()
-    """Before whoever asked for it is answered; others may see it, and write, meanwhile."""
+    """When whoever asked for it calls `sync_all`, before it is answered; others see it, and write,
+    meanwhile."""
     AFTER_ANSWER = auto()
     """Moments after that."""
 
@@ -83,7 +84,7 @@ class Syncing:
             self.is_due = has_written or self._was_due
         elif self._when is Synced.AT_ONCE and has_written:
             self.is_due = False
-        else:
+        elif self._when is Synced.AT_ONCE:
             self.sync_all()
 
     def sync_all(self) -> None:

@@ -13,7 +13,7 @@ from duly.errors import StoreError, StoreUnavailable
 from duly.model.job import Draft, joined
 from duly.model.query import Enqueued, Stored
 from duly.store.awaiting import Recipient
-from duly.store.operation import Operation, Row, Statement, Steps, drive
+from duly.store.operation import Operation, Row, Statement, Steps, Wake, drive
 from duly.store.sqlite.connection import (
     CHECKPOINT,
     Patience,
@@ -39,11 +39,13 @@ class _Declined(Exception):
 
 
 class Transactions:
-    """Of one thread at a time. `before_waiting` is called when another process has the file locked.
+    """Of one thread at a time. `before_waiting` is called when another process has the file locked,
+    `committed` when what was `run` may concern others.
 
     What an operation has done is on the disk when it is answered, and before others see it, but for
-    two kinds: what is done `early` is on the disk when `sync` is called, or with the next commit. A
-    submission that is alone is synced when it has let go of the file: others can write meanwhile.
+    two kinds: what is done `early` is on the disk when `sync` is called, or with the next commit.
+    A submission that is alone is synced when it has let go of the file and others have been told of
+    it: they write meanwhile, and start it.
 
     Of several operations in one transaction each has a savepoint of its own, so that one that fails
     takes nothing with it. Only submissions that may be shared are stored as one, and each for
@@ -56,9 +58,11 @@ class Transactions:
         path: str,
         enqueue: Enqueue,
         before_waiting: Callable[[], None],
+        committed: Callable[[frozenset[Wake]], None],
     ) -> None:
         self._path = path
         self._enqueue = enqueue
+        self._committed = committed
         self._patience = Patience(before_waiting)
         self._syncing = Syncing(path)
         self.connection: apsw.Connection | None = None
@@ -109,6 +113,9 @@ class Transactions:
         returned: T | None = self._hope_for(operation, synced=synced)
         if returned is None:
             returned = self._transact(partial(self._drive, operation), synced=synced)
+        self._announce([operation])
+        if operation.drafts:
+            self._syncing.sync_all()
         return returned
 
     def try_to_run(self, operation: Operation[T]) -> tuple[T] | None:
@@ -135,20 +142,34 @@ class Transactions:
     ) -> list[Outcome]:
         """Run operations in one transaction. `before_commit` is called when only the engine has
         work left, during which other threads have the interpreter for themselves."""
-        if not all(operation.drafts for operation, _ in batch):
-            early = self._run_early(batch[0][0], before_commit) if len(batch) == 1 else None
+        operations = [operation for operation, _ in batch]
+        if not all(operation.drafts for operation in operations):
+            early = self._run_early(operations[0], before_commit) if len(batch) == 1 else None
             if early is not None:
                 return [(batch[0], early[0], None)]
-            return self._transact(lambda each: self._perform(batch, each), before_commit)
+            outcomes = self._transact(lambda each: self._perform(batch, each), before_commit)
+            self._announce(operations)
+            return outcomes
         try:
-            return self._submit(batch, before_commit)
+            outcomes = self._submit(batch, before_commit)
         except StoreUnavailable:
             raise
         except Exception:
             if len(batch) == 1:
                 raise
             # One of them is refused, or too large for the disk: that is not the others' fault.
-            return self._transact(lambda each: self._apart(batch, each), before_commit)
+            outcomes = self._transact(partial(self._apart, batch), before_commit)
+        self._announce(operations)
+        if len(batch) == 1:
+            self._syncing.sync_all()
+        return outcomes
+
+    def _announce(self, operations: Sequence[Operation[Any]]) -> None:
+        """Tell those whom what was committed may concern."""
+        # Reads come here too when the database is in memory: whoever looks must wake nobody.
+        wakes = frozenset[Wake]().union(*[operation.wakes for operation in operations])
+        if wakes:
+            self._committed(wakes)
 
     def _use(self, connection: apsw.Connection) -> None:
         connection.set_busy_handler(self._patience)
@@ -222,10 +243,12 @@ class Transactions:
     def _submit(self, batch: Sequence[Request], before_commit: Callable[[], None]) -> list[Outcome]:
         """Store submissions as one; it fails if one of them is refused."""
         together = self._together(batch)
-        stored = self._hope_for(together, before_commit)
+        # To sync apart takes a turn of the interpreter, for which those who share would wait.
+        synced = Synced.BEFORE_ANSWER if len(batch) == 1 else Synced.AT_ONCE
+        stored = self._hope_for(together, before_commit, synced)
         if stored is not None:
             return [(each, Stored(each[0].drafts, stored.at), None) for each in batch]
-        answers = self._transact(partial(self._drive, together), before_commit)
+        answers = self._transact(partial(self._drive, together), before_commit, synced)
         return _shares(answers, batch)
 
     def _together(self, batch: Sequence[Request]) -> Operation[Sequence[Enqueued]]:

@@ -72,7 +72,9 @@ class Writer:
         self._path = path
         self._lease_limit = lease_limit
         self._committed = committed
-        self._transactions = Transactions(connection, path, enqueue, self._another_has_the_file)
+        self._transactions = Transactions(
+            connection, path, enqueue, self._another_has_the_file, committed
+        )
         self._queue: deque[Request | Lease] = deque()
         # A lock that is no Python code is left whenever its block is, however that is interrupted.
         self._queueing = threading.Lock()
@@ -155,8 +157,6 @@ class Writer:
         if self._is_unsynced:
             with self._queueing:
                 self._filled.notify()
-        if operation.wakes:
-            self._committed(operation.wakes)
         return operation.answer(returned)
 
     def is_used_here(self) -> bool:
@@ -341,10 +341,6 @@ class Writer:
             for _, recipient in batch:
                 recipient.set_exception(error)
             return
-        # Reads come here too when the database is in memory: whoever looks must wake nobody.
-        wakes = frozenset[Wake]().union(*[operation.wakes for operation, _ in batch])
-        if wakes:
-            self._committed(wakes)
         self._untold = outcomes
 
     def _tell(self) -> None:
