@@ -9,7 +9,7 @@ from uuid import UUID
 
 from duly.app import App
 from duly.cli.failures import FAILURE, SUCCESS, TIMED_OUT
-from duly.client.waiting import first_of
+from duly.client.waiting import awaited, first_of
 from duly.errors import UnknownJob
 from duly.model.job import JobRecord, State
 
@@ -20,8 +20,10 @@ def finished(app: App, job_ids: Sequence[UUID], timeout: timedelta | None) -> It
     UnknownJob when there is no such job, or it vanished meanwhile.
     """
     deadline = None if timeout is None else monotonic() + timeout.total_seconds()
-    waiting = {app.client.waiting.enter(job_id): job_id for job_id in dict.fromkeys(job_ids)}
+    waiting = {awaited(): job_id for job_id in dict.fromkeys(job_ids)}
     try:
+        for future, job_id in waiting.items():
+            app.client.waiting.enter(job_id, future)
         while waiting:
             left = None if deadline is None else max(0.0, deadline - monotonic())
             done = first_of(waiting, left)

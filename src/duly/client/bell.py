@@ -8,10 +8,12 @@ from contextlib import suppress
 
 
 class Bell:
-    """Many may ring it; one waits for it, and closes it."""
+    """Many may ring it; one waits for it. It is closed when nobody has it any more."""
+
+    _descriptors: tuple[int, ...] = ()
 
     def __init__(self) -> None:
-        self._heard, self._rung = os.pipe()
+        self._descriptors = self._heard, self._rung = os.pipe()
         os.set_blocking(self._heard, False)
         os.set_blocking(self._rung, False)
 
@@ -34,7 +36,6 @@ class Bell:
         except BlockingIOError:
             return False
 
-    def close(self) -> None:
-        """Nobody rings it any more."""
-        os.close(self._heard)
-        os.close(self._rung)
+    def __del__(self) -> None:
+        for each in self._descriptors:
+            os.close(each)

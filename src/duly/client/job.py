@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
 from duly.client.options import Duration
-from duly.client.waiting import first_of
+from duly.client.waiting import awaited, first_of
 from duly.errors import JobCancelled, JobFailed, ResultTimeout, UnknownJob
 from duly.model.attempt import Attempt
 from duly.model.job import JobRecord, State, Status
@@ -16,8 +16,6 @@ from duly.policy.duration import parse as parse_duration
 from duly.policy.states import FINAL
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from duly.client.client import Client
     from duly.service.explain import Explanation
 
@@ -99,8 +97,9 @@ class Job(Generic[R_co]):
         if seconds == 0:
             self.refresh()
             return self._outcome_by(seconds)
-        future = self._client.waiting.enter(self.id)
+        future = awaited()
         try:
+            self._client.waiting.enter(self.id, future)
             if first_of([future], seconds):
                 self._record = self._found(future.result())
             else:
@@ -117,8 +116,9 @@ class Job(Generic[R_co]):
         if seconds == 0:
             await self.arefresh()
             return self._outcome_by(seconds)
-        future: Future[JobRecord | None] = self._client.waiting.enter(self.id)
+        future = awaited()
         try:
+            self._client.waiting.enter(self.id, future)
             self._record = self._found(await asyncio.wait_for(asyncio.wrap_future(future), seconds))
         except TimeoutError:
             self._keep(self._client.waiting.last_seen(self.id))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from duly.client.bell import Bell
-from duly.errors import StoreUnavailable
+from duly.errors import StoreError, StoreUnavailable
 from duly.model.job import JobRecord
 from duly.policy.states import FINAL
 from duly.store.operation import Wake
@@ -35,6 +35,13 @@ LINGER = 2.0
 """Seconds for which it stays without anybody: who waits for one job after another comes back."""
 LONGEST_BLOCK = 0.5
 """For how many seconds a thread blocks at a time."""
+
+
+def awaited() -> Future[JobRecord | None]:
+    """What somebody enters a waiting room with."""
+    from concurrent.futures import Future
+
+    return Future()
 
 
 def first_of(
@@ -71,35 +78,31 @@ class WaitingRoom:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._bell: Bell | None = None
-        """The thread's, which closes it."""
+        """The thread's. Without one, or with another, a thread has come to its end."""
         self._lingers = True
         self._process = os.getpid()
 
-    def enter(self, job_id: UUID) -> Future[JobRecord | None]:
-        """A future that gets the job's record once it is final, or None if there is no job."""
-        from concurrent.futures import Future
-
+    def enter(self, job_id: UUID, future: Future[JobRecord | None]) -> None:
+        """Have this future told the job's record once it is final, or None if there is no job.
+        Whoever enters leaves, also if he was interrupted on his way in."""
         if self._process != os.getpid():
-            self._waiters, self._seen, self._thread = {}, {}, None
+            self._waiters, self._seen = {}, {}
+            self._thread = self._bell = None
             self._lock = threading.Lock()
             self._process = os.getpid()
-        future: Future[JobRecord | None] = Future()
         with self._lock:
+            if self._bell is None:
+                self._start()
+            else:
+                self._bell.ring()
             self._waiters.setdefault(job_id, []).append(future)
             self._arrivals += 1
             self._lingers = True
-            if self._thread is None:
-                self._bell = Bell()
-                self._thread = threading.Thread(
-                    target=self._attend, args=(self._bell,), name="duly-waiting", daemon=True
-                )
-                self._thread.start()
-            elif self._bell is not None:
-                self._bell.ring()
-        return future
 
     def leave(self, job_id: UUID, future: Future[JobRecord | None]) -> None:
         """Give up waiting."""
+        if self._process != os.getpid():
+            return
         with self._lock:
             waiters = self._waiters.get(job_id, [])
             if future in waiters:
@@ -115,16 +118,38 @@ class WaitingRoom:
 
     def close(self) -> None:
         """End the thread, unless somebody waits; the next who comes starts another."""
+        if self._process != os.getpid():
+            return
         with self._lock:
             thread = self._thread
-            if thread is None or self._waiters or self._process != os.getpid():
+            if thread is None or self._waiters:
                 return
             self._lingers = False
             if self._bell is not None:
                 self._bell.ring()
         thread.join(LONGEST_END)
 
+    def _start(self) -> None:
+        bell = Bell()
+        thread = threading.Thread(
+            target=self._attend, args=(bell,), name="duly-waiting", daemon=True
+        )
+        try:
+            self._bell = bell
+            thread.start()
+            self._thread = thread
+        except BaseException:
+            # If it is up all the same, it sees that nobody counts on it.
+            self._thread = self._bell = None
+            raise
+
     def _attend(self, bell: Bell) -> None:
+        try:
+            self._tell_all(bell)
+        finally:
+            self._end(bell)
+
+    def _tell_all(self, bell: Bell) -> None:
         change = self._watch()
         patience, gap = FIRST_LOOK, SHORTEST_GAP
         known = 0
@@ -147,7 +172,21 @@ class WaitingRoom:
         finally:
             if change is not None:
                 change.close()
-            bell.close()
+
+    def _end(self, bell: Bell) -> None:
+        """Whoever waits for a thread that an error has ended is told."""
+        left: dict[UUID, list[Future[JobRecord | None]]] = {}
+        with self._lock:
+            if self._bell is bell:
+                left, self._waiters = self._waiters, {}
+                self._seen = {}
+                self._thread = self._bell = None
+        for futures in left.values():
+            for future in futures:
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(
+                        StoreError("the thread that waits for results broke off: ask again")
+                    )
 
     def _watch(self) -> Change | None:
         try:
@@ -168,6 +207,8 @@ class WaitingRoom:
         comes_back = True
         while True:
             with self._lock:
+                if self._bell is not bell:
+                    return frozenset()
                 if self._waiters:
                     return frozenset(self._waiters)
                 if not (comes_back and self._lingers):

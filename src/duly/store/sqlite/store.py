@@ -199,6 +199,9 @@ class SqliteStore(
 
     def close(self) -> None:
         """See Store.close. A database in memory is gone with it."""
+        if self._process != os.getpid():
+            # Nothing was open when this process was forked; the lock may have been held.
+            return
         with self._opening:
             engine, self._engine = self._engine, None
         if engine is not None and engine.process == os.getpid():

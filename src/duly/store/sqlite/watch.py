@@ -234,8 +234,9 @@ class FileWatch:
         if self._notifier is None:
             time.sleep(longest)
             return False
-        readable, _, _ = select.select([self._notifier], [], [], longest)
-        if not readable:
+        readable = select.poll()
+        readable.register(self._notifier, select.POLLIN)
+        if not readable.poll(longest * 1000):
             return False
         if _forgotten(os.read(self._notifier, _EVENTS)):
             # The log was removed by the last writer that left; from now on, look often.

@@ -21,10 +21,8 @@ class NoWaiting(WaitingRoom):
         self._app = app
         self._serve = serve
 
-    def enter(self, job_id: UUID) -> Future[JobRecord | None]:
+    def enter(self, job_id: UUID, future: Future[JobRecord | None]) -> None:
         """See WaitingRoom.enter."""
-        future: Future[JobRecord | None] = Future()
         job = self._app.get(job_id)
         self._serve(job)
         future.set_result(job.record)
-        return future
