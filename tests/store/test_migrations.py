@@ -27,7 +27,6 @@ from duly.store.sqlite.store import SqliteStore
 from tests.support.hammer import open_store
 from tests.support.stores import FILES, Scene, draft, failure
 
-TODAY = datetime.now(UTC).date()
 
 _MIGRATE = """
 import json, sys
@@ -254,14 +253,15 @@ def test_partitions_for_the_days_to_come(
     migrated: tuple[Scene, psycopg.Connection[tuple[object, ...]]],
 ) -> None:
     _, connection = migrated
-    days = [TODAY + timedelta(days=ahead) for ahead in range(8)]
+    today = datetime.now(UTC).date()
+    days = [today + timedelta(days=ahead) for ahead in range(8)]
     for table in ("archive", "archived_attempts"):
         expected = {f"{table}_{day:%Y%m%d}" for day in days} | {f"{table}_default"}
         assert _partitions(connection, table) >= expected
-    assert prepare_partitions(connection, "duly", TODAY) == []
-    made = prepare_partitions(connection, "duly", TODAY + timedelta(days=1))
+    assert prepare_partitions(connection, "duly", today) == []
+    made = prepare_partitions(connection, "duly", today + timedelta(days=1))
     assert sorted(made) == sorted(
-        f"{table}_{TODAY + timedelta(days=8):%Y%m%d}" for table in ("archive", "archived_attempts")
+        f"{table}_{today + timedelta(days=8):%Y%m%d}" for table in ("archive", "archived_attempts")
     )
 
 
@@ -269,7 +269,8 @@ def test_a_finished_job_goes_to_the_partition_of_its_day(
     migrated: tuple[Scene, psycopg.Connection[tuple[object, ...]]],
 ) -> None:
     scene, connection = migrated
-    scene.clock.advance(datetime.now(UTC) - scene.now)
+    noon = datetime.now(UTC).replace(hour=12)
+    scene.clock.advance(noon - scene.now)
     scene.submit(max_attempts=5)
     scene.fail(scene.take())
     scene.advance(3600)
