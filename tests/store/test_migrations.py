@@ -27,7 +27,6 @@ from duly.store.sqlite.store import SqliteStore
 from tests.support.hammer import open_store
 from tests.support.stores import FILES, Scene, draft, failure
 
-
 _MIGRATE = """
 import json, sys
 from tests.support.hammer import open_store
