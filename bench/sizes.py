@@ -14,6 +14,7 @@ class Size:
     submitted_by_many: int
     in_bulk: int
     drained: int
+    turns: int
     batches: tuple[int, ...]
     drained_per_batch: int
     crowd: int
@@ -47,6 +48,7 @@ TINY = Size(
     submitted_by_many=64,
     in_bulk=300,
     drained=300,
+    turns=1,
     batches=(20,),
     drained_per_batch=100,
     crowd=2,
@@ -79,6 +81,7 @@ SMALL = Size(
     submitted_by_many=1_600,
     in_bulk=10_000,
     drained=5_000,
+    turns=1,
     batches=(10, 200),
     drained_per_batch=2_000,
     crowd=8,
@@ -111,6 +114,7 @@ NORMAL = Size(
     submitted_by_many=16_000,
     in_bulk=50_000,
     drained=50_000,
+    turns=3,
     batches=(1, 10, 50, 200, 500),
     drained_per_batch=10_000,
     crowd=32,
@@ -143,6 +147,7 @@ LARGE = Size(
     submitted_by_many=80_000,
     in_bulk=200_000,
     drained=200_000,
+    turns=3,
     batches=(1, 10, 50, 100, 200, 500, 1_000),
     drained_per_batch=50_000,
     crowd=32,
