@@ -18,6 +18,8 @@ from bench.plot import write_plots
 from bench.report import Run, show, write
 from bench.summary import summary
 
+ROOT = Path(__file__).parents[2]
+
 
 def rate(duly: float, limit: float | None = 1000.0, **more: object) -> Figure:
     return Figure("drain", "jobs", "sqlite", "jobs/s", Better.HIGHER, duly, limit, **more)  # type: ignore[arg-type]
@@ -101,3 +103,11 @@ def test_the_summary_quotes_what_has_a_target_and_the_peers(tmp_path: Path) -> N
     assert "| drain: jobs | ratio ≥ 0.5 | 0.4 ✗ |  |" in quoted
     assert quoted.count("drain: jobs") == 1
     assert "| Fast (sqlite) |  |  |  |  |" in quoted
+
+
+def test_the_docs_quote_the_reference_run() -> None:
+    run = json.loads((ROOT / "bench/results/reference.json").read_text(encoding="utf-8"))
+    docs = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    rows = [line for line in summary(run).splitlines() if line.startswith("|")]
+    assert len(rows) > 30
+    assert [row for row in rows if row not in docs] == []

@@ -412,7 +412,7 @@ def is_blocked() -> bool:
     while frame is not None:
         called.append(f"{frame.f_globals['__name__']}.{frame.f_code.co_name}")
         frame = frame.f_back
-    return called[0] == "threading.wait" and "duly.client.job.result" in called
+    return called[:2] == ["duly.client.waiting.next_of", "duly.client.job.result"]
 
 def interrupt() -> None:
     while not is_blocked():

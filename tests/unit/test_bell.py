@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,8 +14,10 @@ LONG = 20.0
 
 
 @pytest.fixture
-def bell() -> Bell:
-    return Bell()
+def bell() -> Iterator[Bell]:
+    bell = Bell()
+    yield bell
+    bell.close()
 
 
 def test_it_is_heard_once_however_often_it_was_rung(bell: Bell) -> None:
@@ -45,7 +48,10 @@ def test_another_descriptor_ends_the_wait(bell: Bell) -> None:
     os.close(writing)
 
 
-def test_what_nobody_has_leaves_no_descriptor() -> None:
+def test_what_is_closed_or_nobody_has_leaves_no_descriptor() -> None:
     before = len(os.listdir("/proc/self/fd"))
+    kept = Bell()
+    kept.close()
+    kept.close()
     Bell()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from duly.app import App
 from duly.cli.failures import FAILURE, SUCCESS, TIMED_OUT
-from duly.client.waiting import awaited, first_of
+from duly.client.waiting import answers, next_of
 from duly.errors import UnknownJob
 from duly.model.job import JobRecord, State
 
@@ -20,24 +20,26 @@ def finished(app: App, job_ids: Sequence[UUID], timeout: timedelta | None) -> It
     UnknownJob when there is no such job, or it vanished meanwhile.
     """
     deadline = None if timeout is None else monotonic() + timeout.total_seconds()
-    waiting = {awaited(): job_id for job_id in dict.fromkeys(job_ids)}
+    told = answers()
+    waiting = dict.fromkeys(job_ids)
     try:
-        for future, job_id in waiting.items():
-            app.client.waiting.enter(job_id, future)
+        for job_id in waiting:
+            app.client.waiting.enter(job_id, told.put)
         while waiting:
             left = None if deadline is None else max(0.0, deadline - monotonic())
-            done = first_of(waiting, left)
-            if not done:
+            answer = next_of(told, left)
+            if answer is None:
                 return
-            for future in done:
-                job_id = waiting.pop(future)
-                record = future.result()
-                if record is None:
-                    raise UnknownJob(job_id)
-                yield record
+            job_id, found = answer
+            del waiting[job_id]
+            if isinstance(found, Exception):
+                raise found
+            if found is None:
+                raise UnknownJob(job_id)
+            yield found
     finally:
-        for future, job_id in waiting.items():
-            app.client.waiting.leave(job_id, future)
+        for job_id in waiting:
+            app.client.waiting.leave(job_id, told.put)
 
 
 def exit_code(expected: int, jobs: Sequence[JobRecord]) -> int:

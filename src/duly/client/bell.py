@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 class Bell:
-    """Many may ring it; one waits for it. It is closed when nobody has it any more."""
+    """Many may ring it; one waits for it, and closes it."""
 
     _descriptors: tuple[int, ...] = ()
 
@@ -36,6 +36,11 @@ class Bell:
         except BlockingIOError:
             return False
 
-    def __del__(self) -> None:
-        for each in self._descriptors:
+    def close(self) -> None:
+        """Nobody rings it any more."""
+        descriptors, self._descriptors = self._descriptors, ()
+        for each in descriptors:
             os.close(each)
+
+    def __del__(self) -> None:
+        self.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
 from duly.client.options import Duration
-from duly.client.waiting import awaited, first_of
+from duly.client.waiting import Answer, answers, next_of
 from duly.errors import JobCancelled, JobFailed, ResultTimeout, UnknownJob
 from duly.model.attempt import Attempt
 from duly.model.job import JobRecord, State, Status
@@ -97,33 +97,31 @@ class Job(Generic[R_co]):
         if seconds == 0:
             self.refresh()
             return self._outcome_by(seconds)
-        future = awaited()
+        told = answers()
         try:
-            self._client.waiting.enter(self.id, future)
-            if first_of([future], seconds):
-                self._record = self._found(future.result())
-            else:
-                self._keep(self._client.waiting.last_seen(self.id))
+            self._client.waiting.enter(self.id, told.put)
+            self._heard(next_of(told, seconds))
         finally:
-            self._client.waiting.leave(self.id, future)
+            self._client.waiting.leave(self.id, told.put)
         return self._outcome_by(seconds)
 
     async def aresult(self, timeout: Duration | None = None) -> R_co:
         """Wait for the job and return its result; see `result`."""
         import asyncio
 
+        from duly.store.awaiting import Awaited
+
         seconds = _seconds(timeout)
         if seconds == 0:
             await self.arefresh()
             return self._outcome_by(seconds)
-        future = awaited()
+        awaited: Awaited[Answer] = Awaited()
         try:
-            self._client.waiting.enter(self.id, future)
-            self._record = self._found(await asyncio.wait_for(asyncio.wrap_future(future), seconds))
-        except TimeoutError:
-            self._keep(self._client.waiting.last_seen(self.id))
+            self._client.waiting.enter(self.id, awaited.set_result)
+            done, _ = await asyncio.wait([awaited.future], timeout=seconds)
+            self._heard(awaited.future.result() if done else None)
         finally:
-            self._client.waiting.leave(self.id, future)
+            self._client.waiting.leave(self.id, awaited.set_result)
         return self._outcome_by(seconds)
 
     def cancel(self, reason: str | None = None) -> Cancellation:
@@ -159,9 +157,15 @@ class Job(Generic[R_co]):
             raise UnknownJob(self.id)
         return record
 
-    def _keep(self, record: JobRecord | None) -> None:
-        if record is not None:
-            self._record = record
+    def _heard(self, answer: Answer | None) -> None:
+        """What a wait came to; without an answer it is as it was when somebody last looked."""
+        if answer is None:
+            self._record = self._client.waiting.last_seen(self.id) or self._record
+            return
+        _, found = answer
+        if isinstance(found, Exception):
+            raise found
+        self._record = self._found(found)
 
     def _outcome_by(self, seconds: float | None) -> R_co:
         record = self.record

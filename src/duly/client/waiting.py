@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
+from weakref import WeakSet
 
 from duly.client.bell import Bell
 from duly.errors import StoreError, StoreUnavailable
@@ -16,7 +17,7 @@ from duly.policy.states import FINAL
 from duly.store.operation import Wake
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from queue import SimpleQueue
 
     from duly.store.protocol import Change, Store
 
@@ -37,33 +38,40 @@ LONGEST_BLOCK = 0.5
 """For how many seconds a thread blocks at a time."""
 
 
-def awaited() -> Future[JobRecord | None]:
-    """What somebody enters a waiting room with."""
-    from concurrent.futures import Future
+Answer = tuple[UUID, "JobRecord | Exception | None"]
+"""A job's id, and its record once it is final; None if there is no job, or why nobody knows."""
+Tell = Callable[[Answer], object]
+"""Takes an answer in another thread. Not by a lock that Python code holds in a thread that may be
+interrupted, as a future of `concurrent.futures` does: it may be held for ever."""
 
-    return Future()
+
+def answers() -> SimpleQueue[Answer]:
+    """What a thread is told."""
+    from queue import SimpleQueue
+
+    return SimpleQueue()
 
 
-def first_of(
-    futures: Iterable[Future[JobRecord | None]], timeout: float | None
-) -> set[Future[JobRecord | None]]:
-    """Block until one of them is done, or for `timeout` seconds; answers those that are.
+def next_of(told: SimpleQueue[Answer], timeout: float | None) -> Answer | None:
+    """Block until there is one, or for `timeout` seconds; None if there is none.
 
     Not all the time at once: an interrupt that comes when Python is about to block, or to another
     thread, is noticed only when that ends.
     """
-    from concurrent.futures import FIRST_COMPLETED, wait
+    from queue import Empty
 
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         left = LONGEST_BLOCK if deadline is None else deadline - time.monotonic()
-        done, _ = wait(futures, max(0.0, min(left, LONGEST_BLOCK)), FIRST_COMPLETED)
-        if done or left <= 0:
-            return done
+        try:
+            return told.get(timeout=max(0.0, min(left, LONGEST_BLOCK)))
+        except Empty:
+            if left <= 0:
+                return None
 
 
 class WaitingRoom:
-    """Futures of finished jobs.
+    """Tells those who wait for jobs when they have ended.
 
     The thread starts with the first waiter and ends soon after the last. It asks when somebody
     comes, when the store signals a change, and now and then without one, since a signal is only a
@@ -72,41 +80,38 @@ class WaitingRoom:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiters: dict[UUID, list[Future[JobRecord | None]]] = {}
+        self._begin()
+        _rooms.add(self)
+
+    def _begin(self) -> None:
+        """With nobody in it, and no thread."""
+        self._waiters: dict[UUID, list[Tell]] = {}
         self._seen: dict[UUID, JobRecord] = {}
         self._arrivals = 0
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._bell: Bell | None = None
-        """The thread's. Without one, or with another, a thread has come to its end."""
+        """The thread's, which closes it. A thread that has another one has come to its end."""
         self._lingers = True
-        self._process = os.getpid()
 
-    def enter(self, job_id: UUID, future: Future[JobRecord | None]) -> None:
-        """Have this future told the job's record once it is final, or None if there is no job.
-        Whoever enters leaves, also if he was interrupted on his way in."""
-        if self._process != os.getpid():
-            self._waiters, self._seen = {}, {}
-            self._thread = self._bell = None
-            self._lock = threading.Lock()
-            self._process = os.getpid()
+    def enter(self, job_id: UUID, tell: Tell) -> None:
+        """Have an answer told once there is one. Whoever enters leaves, also if he was interrupted
+        on his way in."""
         with self._lock:
             if self._bell is None:
                 self._start()
             else:
                 self._bell.ring()
-            self._waiters.setdefault(job_id, []).append(future)
+            self._waiters.setdefault(job_id, []).append(tell)
             self._arrivals += 1
             self._lingers = True
 
-    def leave(self, job_id: UUID, future: Future[JobRecord | None]) -> None:
+    def leave(self, job_id: UUID, tell: Tell) -> None:
         """Give up waiting."""
-        if self._process != os.getpid():
-            return
         with self._lock:
             waiters = self._waiters.get(job_id, [])
-            if future in waiters:
-                waiters.remove(future)
+            if tell in waiters:
+                waiters.remove(tell)
             if not waiters:
                 self._waiters.pop(job_id, None)
                 self._seen.pop(job_id, None)
@@ -118,8 +123,6 @@ class WaitingRoom:
 
     def close(self) -> None:
         """End the thread, unless somebody waits; the next who comes starts another."""
-        if self._process != os.getpid():
-            return
         with self._lock:
             thread = self._thread
             if thread is None or self._waiters:
@@ -175,18 +178,17 @@ class WaitingRoom:
 
     def _end(self, bell: Bell) -> None:
         """Whoever waits for a thread that an error has ended is told."""
-        left: dict[UUID, list[Future[JobRecord | None]]] = {}
+        left: list[UUID] = []
         with self._lock:
             if self._bell is bell:
-                left, self._waiters = self._waiters, {}
-                self._seen = {}
+                left = list(self._waiters)
                 self._thread = self._bell = None
-        for futures in left.values():
-            for future in futures:
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(
-                        StoreError("the thread that waits for results broke off: ask again")
-                    )
+        bell.close()
+        self._resolve(
+            dict.fromkeys(
+                left, StoreError("the thread that waits for results broke off: ask again")
+            )
+        )
 
     def _watch(self) -> Change | None:
         try:
@@ -267,16 +269,23 @@ class WaitingRoom:
                     self._seen[job_id] = record
         return bool(ended)
 
-    def _resolve(self, answers: dict[UUID, JobRecord | Exception | None]) -> None:
+    def _resolve(self, answers: Mapping[UUID, JobRecord | Exception | None]) -> None:
         with self._lock:
-            ready = [(self._waiters.pop(job_id, []), answer) for job_id, answer in answers.items()]
+            ready = [self._waiters.pop(job_id, []) for job_id in answers]
             for job_id in answers:
                 self._seen.pop(job_id, None)
-        for futures, answer in ready:
-            for future in futures:
-                if not future.set_running_or_notify_cancel():
-                    continue
-                if isinstance(answer, Exception):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
+        for waiters, answer in zip(ready, answers.items(), strict=True):
+            for tell in waiters:
+                tell(answer)
+
+
+_rooms: WeakSet[WaitingRoom] = WeakSet()
+
+
+def _forget_the_parent() -> None:
+    """In a forked child: its rooms are empty, and nobody holds their locks."""
+    for room in list(_rooms):
+        room._begin()
+
+
+os.register_at_fork(after_in_child=_forget_the_parent)

@@ -95,12 +95,14 @@ class CommitSignal:
     """Commits of this process: enough for a database in memory."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        # A lock that is no Python code is left whenever its block is, however that is interrupted.
+        self._changing = threading.Lock()
+        self._changed = threading.Condition(self._changing)
         self._count = 0
 
     def send(self, wakes: frozenset[Wake]) -> None:
         """Tell the watchers."""
-        with self._changed:
+        with self._changing:
             self._count += 1
             self._changed.notify_all()
 
@@ -110,7 +112,7 @@ class CommitSignal:
 
     def wait_beyond(self, count: int, timeout: float) -> int:
         """Block until there were more than `count` commits; answers how many there were."""
-        with self._changed:
+        with self._changing:
             self._changed.wait_for(lambda: self._count > count, timeout)
             return self._count
 

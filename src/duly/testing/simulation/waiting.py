@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 from uuid import UUID
 
 from duly.app import App
 from duly.client.job import Job
-from duly.client.waiting import WaitingRoom
-from duly.model.job import JobRecord
+from duly.client.waiting import Tell, WaitingRoom
 
 
 class NoWaiting(WaitingRoom):
@@ -21,8 +19,8 @@ class NoWaiting(WaitingRoom):
         self._app = app
         self._serve = serve
 
-    def enter(self, job_id: UUID, future: Future[JobRecord | None]) -> None:
+    def enter(self, job_id: UUID, tell: Tell) -> None:
         """See WaitingRoom.enter."""
         job = self._app.get(job_id)
         self._serve(job)
-        future.set_result(job.record)
+        tell((job_id, job.record))
