@@ -34,8 +34,9 @@ class Syncing:
     into the database only after SQLite has synced the log, and whatever is committed later lies
     behind it: if the machine fails in between, the last commits are missing, and nothing else.
 
-    What was not to be answered before is on the disk when it is `done`, with all that others had
-    committed before it: also where it has written nothing, and there is nothing that SQLite syncs.
+    What was not to be answered before is on the disk when it is `done`, or when `sync_all` has been
+    called after that, with all that others had committed before it: also where it has written
+    nothing, and there is nothing that SQLite syncs.
     """
 
     def __init__(self, path: str) -> None:
