@@ -145,21 +145,26 @@ def test_others_write_while_a_submission_is_synced(
 
 
 @pytest.mark.parametrize("on_a_loop", [False, True], ids=["blocking", "on a loop"])
-def test_workers_hear_of_a_submission_while_it_is_synced(
-    store: SqliteStore, disk: Disk, on_a_loop: bool
+def test_workers_hear_of_a_submission_before_it_is_synced(
+    store: SqliteStore, disk: Disk, monkeypatch: pytest.MonkeyPatch, on_a_loop: bool
 ) -> None:
-    heard: list[bool] = []
+    transactions = store._open().writer._transactions
+    committed = transactions._committed
+    events: list[str] = []
+
+    def told(wakes: frozenset[Wake]) -> None:
+        committed(wakes)
+        events.append("told" if Wake.WORKERS in wakes else "others told")
+
     rest(store)
-    with closing(store.watch(Wake.WORKERS)) as change:
-        assert not change.wait(0.0)
-        disk.meanwhile = lambda: heard.append(change.wait(PATIENCE))
-        operation = store.enqueue([draft()])
-        if on_a_loop:
-            asyncio.run(store.arun(operation))
-        else:
-            store.run(operation)
-        disk.meanwhile = lambda: None
-    assert heard == [True]
+    monkeypatch.setattr(transactions, "_committed", told)
+    disk.meanwhile = lambda: events.append("synced")
+    operation = store.enqueue([draft()])
+    if on_a_loop:
+        asyncio.run(store.arun(operation))
+    else:
+        store.run(operation)
+    assert events == ["told", "synced"]
 
 
 def test_a_submission_that_cannot_be_synced_is_not_answered_as_if_it_were(
